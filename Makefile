@@ -3,7 +3,7 @@
 GO ?= go
 export CGO_ENABLED = 1
 
-.PHONY: dev build dist test race lint bench faults compiler
+.PHONY: dev build dist test test-long race lint bench faults compiler
 
 dev:
 	$(GO) run ./cmd/souk dev
@@ -18,13 +18,23 @@ dist:
 # Packages that start no goroutine, and whose tests compute for long: the race detector would find nothing there and take
 # six times as long, so it is left out for them (and for them alone; a test of the root sees to it that they start none).
 ALONE = . sim sim/... lifecycle decision scheduler/mincost
-alone = $(addprefix ./,$(ALONE))
+alone = $(shell $(GO) list $(addprefix ./,$(ALONE)))
 
 # Scripts run souk as users do, hundreds of times, and with the race detector each start of it costs as much as what it
 # does. So here they are without it; "make race" has it for them too. What souk is made of is tested with it below, and
 # whole members of it in testcluster.
 SCRIPTS = cmd/souk packaging
-scripts = $(addprefix ./,$(SCRIPTS))
+scripts = $(shell $(GO) list $(addprefix ./,$(SCRIPTS)))
+
+# Tests that kill for minutes, draw many seeds, or compile anew have names that begin with TestLong. "make test" leaves
+# them out, and "make test-long" runs nothing else. CONTRIBUTING.md says which short test stands for each.
+all = $(shell $(GO) list ./...)
+long = $(shell $(GO) list $$(grep -rl '^func TestLong' --include='*_test.go' . | xargs -n 1 dirname | sort -u))
+
+# Most tests wait more than they compute, so twice as many packages are tested at once as there are processors, and of
+# each as many tests.
+twice := $(shell echo $$((2 * $$(nproc))))
+atonce = -p $(twice) -parallel $(twice)
 
 # A part of the tests, $(1) its name, $(2) its packages, $(3) flags of go test. What fails is run again, twice at most and
 # not when more than eight tests failed; what passes only then is printed at the end as flaky, with its first output.
@@ -34,23 +44,30 @@ events = $(CURDIR)/bin/events
 check = $(gotestsum) --format pkgname --format-icons text --hide-summary skipped --jsonfile $(events)/$(1).json \
 	--rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --packages "$(2)" -- -timeout 60m $(3)
 
-# The scripts mostly wait, so they run beside the rest, of which as many packages run at once as there are processors.
+# A tier of the tests: $(1) its name, $(2) its packages, $(3) flags of go test, $(4) what else is run. The scripts run
+# beside the rest.
+tier = mkdir -p $(events); rm -f $(events)/$(1)-*.json; code=0; \
+	$(call check,$(1)-scripts,$(filter $(scripts),$(2)),$(3)) > bin/scripts.log 2>&1 & scripts=$$!; \
+	$(call check,$(1)-alone,$(filter $(alone),$(2)),$(3)) || code=1; \
+	$(call check,$(1)-race,$(filter-out $(scripts) $(alone),$(2)),$(3) -race) || code=1; \
+	$(4) wait $$scripts || code=1; cat bin/scripts.log; \
+	$(GO) run ./internal/flaky bin/flaky.txt $(events)/*.json; exit $$code
+
+short = -skip '^TestLong' $(atonce)
 test: compiler bin/gotestsum
 	$(GO) vet -race ./...
-	@rm -rf $(events) && mkdir -p $(events); code=0; \
-		$(call check,scripts,$(scripts)) > bin/scripts.log 2>&1 & scripts=$$!; \
-		$(call check,alone,$(alone)) || code=1; \
-		$(call check,race,$$($(GO) list ./... | grep -vxF "$$($(GO) list $(alone) $(scripts))" | tr '\n' ' '),-race) || code=1; \
-		(cd conformance && $(GO) vet -race ./... && $(call check,conformance,./...,-race)) || code=1; \
-		wait $$scripts || code=1; cat bin/scripts.log; \
-		$(GO) run ./internal/flaky bin/flaky.txt $(events)/*.json; exit $$code
+	@$(call tier,test,$(all),$(short),\
+		(cd conformance && $(GO) vet -race ./... && $(call check,test-conformance,./...,$(short) -race)) || code=1;)
+
+test-long: compiler bin/gotestsum
+	@$(call tier,long,$(long),-run '^TestLong' $(atonce))
 
 # Built from its own module, like the linter.
 bin/gotestsum: tools/go.mod
 	cd tools && $(GO) build -o ../bin/gotestsum gotest.tools/gotestsum
 
 race: compiler
-	$(GO) test -race -timeout 60m $(scripts)
+	$(GO) test -race -timeout 60m $(short) $(scripts)
 
 lint:
 	cd tools && $(GO) build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

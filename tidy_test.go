@@ -273,12 +273,41 @@ func TestTheGlossaryIsKept(t *testing.T) {
 	}
 }
 
+// TestEachLongTestHasAShortOne: each test of the second tier stands in CONTRIBUTING.md, with one of the first that is there.
+func TestEachLongTestHasAShortOne(t *testing.T) {
+	tests := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && s.test && strings.HasPrefix(f.Name.Name, "Test") {
+				tests[s.pkg+" "+f.Name.Name] = true
+			}
+		}
+	}
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	row := regexp.MustCompile("(?m)^\\| (\\S+) \\| `(TestLong\\w+)`.* \\| `(Test\\w+)`")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		listed[m[1]+" "+m[2]] = true
+		if !tests[m[1]+" "+m[2]] || !tests[m[1]+" "+m[3]] || strings.HasPrefix(m[3], "TestLong") {
+			t.Errorf("CONTRIBUTING.md: %s has no tests %s and %s", m[1], m[2], m[3])
+		}
+	}
+	for name := range tests {
+		if strings.Contains(name, " TestLong") && !listed[name] {
+			t.Errorf("%s: CONTRIBUTING.md does not say what stands for it in make test", name)
+		}
+	}
+}
+
 // TestNothingOfTheWorkplaceIsNamed keeps paths of the machine it was built on out of the project.
 func TestNothingOfTheWorkplaceIsNamed(t *testing.T) {
 	paths := []string{"/work" + "/", "." + "library", "farm" + "-"}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error { // but bin, which is built here
 		if err != nil || d.IsDir() || d.Name() == ".git" { // in a worktree of git it is a file
-			if d != nil && d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
+			if d != nil && d.IsDir() && (strings.HasPrefix(d.Name(), ".git") || path == "bin") {
 				return filepath.SkipDir
 			}
 			return err

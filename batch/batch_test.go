@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -137,7 +137,7 @@ func (s *shop) until(id string, running int) {
 // job waits until a job is as is wants it.
 func (s *shop) job(id, what string, is func(jobs.Job) bool) (j jobs.Job) {
 	s.t.Helper()
-	await(s.t, what, func() bool {
+	waittest.Until(s.t, what, func() bool {
 		var err error
 		if j, err = s.Status(s.t.Context(), id); err != nil {
 			s.t.Fatal(err)
@@ -145,16 +145,6 @@ func (s *shop) job(id, what string, is func(jobs.Job) bool) (j jobs.Job) {
 		return is(j)
 	})
 	return j
-}
-
-// await looks again and again until so reports true. The pause leaves the processor to what is waited for.
-func await(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := wait.Until(ctx, time.Millisecond, so); err != nil {
-		t.Fatalf("it never came to be that %s: %v", what, err)
-	}
 }
 
 const job1 = "j0000000001"
@@ -314,7 +304,7 @@ func TestTheBuyerDies(t *testing.T) {
 // endOne ends one of the tasks that run, with 0; one that is said to run may be about to. not names what is no task.
 func endOne(t *testing.T, h *host, not ...string) {
 	t.Helper()
-	await(t, "something runs", func() bool {
+	waittest.Until(t, "something runs", func() bool {
 		lives, err := h.rt.List(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // service asks a worker for a machine of one CPU that may evict.
@@ -122,7 +123,7 @@ func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 	}
 	s.Attach(h2.runner)
 	h2.run()
-	await(t, "they are charged again", func() bool { return ml(h2).Rate == want })
+	waittest.Until(t, "they are charged again", func() bool { return ml(h2).Rate == want })
 	m, err := h2.service(1, machine.BandService)
 	if err != nil || m.State != machine.Started {
 		t.Fatalf("%+v, %v", m, err)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/soukhq/souk/batch"
@@ -12,6 +13,7 @@ import (
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // slowHost is a worker whose next record can be held up.
@@ -58,7 +60,7 @@ func TestAReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
 	close(slow.release)
 	select {
 	case <-now:
-	case <-time.After(10 * time.Second):
+	case <-time.After(waittest.Patience):
 		t.Error("the new buyer was told nothing")
 	}
 }
@@ -83,7 +85,7 @@ func (e eager) Connect(sink batch.ReportSink) batch.Message {
 	m := e.RunnerConn.Connect(t)
 	select {
 	case <-t.first: // it did not wait
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(time.Second): // of the bubble's clock: all wait
 	}
 	m.Record.Used = m.Record.Capacity // of a moment in which another's tasks held all room
 	return m
@@ -91,11 +93,13 @@ func (e eager) Connect(sink batch.ReportSink) batch.Message {
 
 // What a connection begins with is taken in before what comes later.
 func TestAConnectionBeginsWithItsBeginning(t *testing.T) {
-	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
-	s := openShop(t, mem.New(), t.TempDir(), "boot")
-	h.run()
-	s.Attach(eager{h.runner})
-	if j := s.submit(job1, spec(4, "true")); j.Succeeded != 4 {
-		t.Errorf("%+v", j)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+		s := openShop(t, mem.New(), t.TempDir(), "boot")
+		h.run()
+		s.Attach(eager{h.runner})
+		if j := s.submit(job1, spec(4, "true")); j.Succeeded != 4 {
+			t.Errorf("%+v", j)
+		}
+	})
 }

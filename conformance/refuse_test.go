@@ -9,6 +9,7 @@ import (
 	"github.com/superfly/fly-go/flaps"
 
 	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // hugeGuest fits no worker of the suite.
@@ -91,9 +92,7 @@ func variantTests() tests {
 				}
 				return n
 			}
-			for deadline := time.Now().Add(limit); count() < 3 && time.Now().Before(deadline); {
-				s.await(t, app, m.ID, "stopped", "started", "starting", "restarting")
-			}
+			waittest.See(t, "it has exited three times", count, func(n int) bool { return n >= 3 })
 			s.await(t, app, m.ID, "stopped")
 			if n := count(); n != 3 {
 				t.Errorf("it exited %d times, want 3: %v", n, events(s.get(t, app, m.ID)))

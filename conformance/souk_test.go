@@ -15,8 +15,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +30,8 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/runtime/runtimetest"
+	"github.com/soukhq/souk/testcluster/soukexe"
 )
 
 const limit = time.Minute // for one thing to happen; it matters only when something is wrong
@@ -42,32 +42,12 @@ var exe string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "conformance")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	exe = filepath.Join(dir, "souk")
-	args := []string{"build", "-o", exe}
-	if race() {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, "./cmd/souk")...)
-	build.Dir, build.Stdout, build.Stderr = "..", os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
+	var err error
+	if exe, err = soukexe.Path(runtimetest.RaceEnabled); err != nil {
 		fmt.Fprintln(os.Stderr, "souk cannot be built:", err)
 		return 1
 	}
 	return m.Run()
-}
-
-// race reports whether this test was built with the race detector.
-func race() bool {
-	b, _ := debug.ReadBuildInfo()
-	return b != nil && slices.ContainsFunc(b.Settings, func(s debug.BuildSetting) bool {
-		return s.Key == "-race" && s.Value == "true"
-	})
 }
 
 // market is a running souk, a client of it, and what the server was sent.

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -464,11 +465,7 @@ func TestWhatWasDroppedIsSaid(t *testing.T) {
 	}
 	l := open(t, filepath.Join(dir, "log"), decisionlog.MinMaxBytes)
 	l.Append(history(rand.New(rand.NewPCG(1, 2)), 1)[0])
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for l.Stats().Failed == 0 {
-		<-tick.C
-	}
+	waittest.Until(t, "a write has failed", func() bool { return l.Stats().Failed > 0 })
 	if err := l.Flush(t.Context()); err == nil {
 		t.Error("nothing is said of a decision that was dropped")
 	}

@@ -7,14 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // smallDisk returns a directory with a disk of its own, of 128 MiB.
@@ -80,11 +79,7 @@ func TestWritesOnAFullDisk(t *testing.T) {
 	if err := <-wrote; err != nil {
 		t.Errorf("a write that waited for room: %v", err)
 	}
-	within, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer stop()
-	if err := wait.Until(within, 10*time.Millisecond, func() bool { return r.Full() == nil }); err != nil {
-		t.Errorf("there is room, and nothing new is taken: %v", r.Full())
-	}
+	waittest.Succeed(t, "new work is taken, as there is room", r.Full)
 	if info, err := os.Stat(filepath.Join(dir, "reserve")); err != nil || info.Size() != disk.Bytes {
 		t.Errorf("the reserve is %+v, %v; want all of it", info, err)
 	}

@@ -38,9 +38,6 @@ func TestTheAPIOverTheWire(t *testing.T) {
 	if deadline, ok := t.Deadline(); ok { // a little earlier, so that it says where it stood
 		args = append(args, "-test.timeout="+(time.Until(deadline)*9/10).String())
 	}
-	if testing.Short() {
-		args = append(args, "-test.short")
-	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), overWireEnv+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {

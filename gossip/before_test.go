@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // before is a member of the version before: it reads runs and deltas alone, says nothing of a tree, floods what is
@@ -112,18 +113,18 @@ func TestTheVersionBeforeHearsAndIsHeard(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
 	old := startBefore(t, "old", a)
-	await(t, "all know all", func() bool { return len(a.Members()) == 3 && len(b.Members()) == 3 })
+	waittest.Until(t, "all know all", func() bool { return len(a.Members()) == 3 && len(b.Members()) == 3 })
 	for i := range 20 {
 		a.machine(fmt.Sprint("m", i), "started")
 		old.says(t, fmt.Sprint("o", i))
 	}
-	await(t, "the old one knows what the new one has", func() bool {
+	waittest.Until(t, "the old one knows what the new one has", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		_, ok := old.reg.Get("a", registry.Machine, "m19")
 		return ok
 	})
-	await(t, "the new ones know what the old one has", func() bool {
+	waittest.Until(t, "the new ones know what the old one has", func() bool {
 		_, x := a.Where("o19")
 		_, y := b.Where("o19")
 		return x && y
@@ -139,7 +140,7 @@ func TestTheVersionBeforeHearsAndIsHeard(t *testing.T) {
 func TestAHashThatDiffersIsPulled(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	waittest.Until(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	a.mu.Lock() // written without a word
 	if _, err := a.reg.Put(time.Now(), registry.Machine, "m1", schemaMachine,
 		[]byte(`{"id":"m1","worker":"a"}`)); err != nil {
@@ -150,5 +151,5 @@ func TestAHashThatDiffersIsPulled(t *testing.T) {
 	a.mu.Unlock()
 	d := delegate{b.Cluster}
 	d.NotifyPingComplete(&memberlist.Node{Name: "a"}, time.Millisecond, binary.BigEndian.AppendUint64(nil, a.Root()))
-	await(t, "b has it", func() bool { _, ok := b.Where("m1"); return ok })
+	waittest.Until(t, "b has it", func() bool { _, ok := b.Where("m1"); return ok })
 }

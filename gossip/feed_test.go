@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // picture is what a reader of a feed has made of it.
@@ -65,17 +66,9 @@ func TestAFeedHasWhatChanged(t *testing.T) {
 	if err := a.Announce(a.record(7)); err != nil { // its own: the reader knows that better
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for len(a.Machines("x")) != machines/2 || a.Root() != b.Root() {
-		moved := a.Moved()
-		select {
-		case <-moved:
-		case <-time.After(10 * time.Millisecond): // the other one may have moved
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("they do not come to know the same")
-		}
-	}
+	waittest.Until(t, "both know the same", func() bool {
+		return len(a.Machines("x")) == machines/2 && a.Root() == b.Root()
+	})
 	for name, f := range map[string]*Feed{"from the beginning": early, "late": a.Feed()} {
 		p := picture{workers: map[cluster.WorkerID]int64{}, machines: map[string]string{}}
 		p.read(f)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // idle keeps n connections open to an address that say nothing more than say, from a host, and opens those anew that
@@ -68,7 +70,7 @@ func TestIdleStreams(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			a := start(t, Options{Self: "a"})
 			b := start(t, Options{Self: "b"}, a)
-			await(t, "both know the same", sameRoot(a, b))
+			waittest.Until(t, "both know the same", sameRoot(a, b))
 			for _, m := range []*member{a, b} {
 				idle(t, x.from, m.Addr(), x.say, 500)
 			}
@@ -77,10 +79,10 @@ func TestIdleStreams(t *testing.T) {
 			if _, err := a.Objects().Put("secret", "s", 1, []byte(strings.Repeat("s", 4<<10))); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "b has the object", func() bool { _, ok := b.Objects().Get("secret", "s"); return ok })
+			waittest.Until(t, "b has the object", func() bool { _, ok := b.Objects().Get("secret", "s"); return ok })
 			heard := time.Since(begin)
 			c := start(t, Options{Self: "c"}, a)
-			await(t, "c knows all", func() bool { return len(c.View().Workers) == 3 && sameRoot(a, b, c)() })
+			waittest.Until(t, "c knows all", func() bool { return len(c.View().Workers) == 3 && sameRoot(a, b, c)() })
 			t.Logf("the object took %v, a new member %v", heard, time.Since(begin)-heard)
 			if took := time.Since(begin); took > 20*time.Second {
 				t.Errorf("it took %v", took)

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAForgedDeath: who has the key of gossip says that a member is dead, with the greatest incarnation that
@@ -29,7 +30,7 @@ func TestAForgedDeath(t *testing.T) {
 		}
 		return true
 	}
-	await(t, "all hear each other", func() bool { return alive("a") && alive("b") && alive("c") })
+	waittest.Until(t, "all hear each other", func() bool { return alive("a") && alive("b") && alive("c") })
 	var msg bytes.Buffer
 	msg.WriteByte(5) // memberlist's deadMsg
 	dead := struct {
@@ -57,6 +58,6 @@ func TestAForgedDeath(t *testing.T) {
 	if _, err := conn.Write(gcm.Seal(append([]byte{1}, nonce...), nonce, msg.Bytes(), nil)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "b is dead to the others", func() bool { return !alive("b") })
-	await(t, "all hear each other again", func() bool { return alive("a") && alive("b") && alive("c") })
+	waittest.Until(t, "b is dead to the others", func() bool { return !alive("b") })
+	waittest.Until(t, "all hear each other again", func() bool { return alive("a") && alive("b") && alive("c") })
 }

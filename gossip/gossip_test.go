@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,21 +105,6 @@ func (m *member) machine(id, state string) {
 	}
 }
 
-// await waits for what comes to be, looking again whenever anything changes.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("it never came to be that %s", what)
-		case <-look.C:
-		}
-	}
-}
-
 func sameRoot(ms ...*member) func() bool {
 	return func() bool {
 		for _, m := range ms {
@@ -144,10 +130,12 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, b)
 	all := []*member{a, b, c}
-	await(t, "all see all", func() bool {
+	waittest.Until(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
-	await(t, "b is alive to a, however busy the host is", func() bool { return state(a, "b") == cluster.MemberAlive })
+	waittest.Until(t, "b is alive to a, however busy the host is", func() bool {
+		return state(a, "b") == cluster.MemberAlive
+	})
 	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 ||
 		!m.Heard() {
 		t.Fatalf("%+v", m)
@@ -156,22 +144,22 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	if err := c.Announce(c.record(7)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a and c know of b's machine, and a and b what c uses", func() bool {
+	waittest.Until(t, "a and c know of b's machine, and a and b what c uses", func() bool {
 		w, ok := a.Where("m1")
 		x, _ := c.Machine("m1")
 		return ok && w == "b" && x.State == "started" && a.View().Workers[2].Used.CPU == 7 &&
 			b.View().Workers[2].Used.CPU == 7
 	})
 	b.machine("m1", "stopped")
-	await(t, "it is stopped", func() bool { x, _ := a.Machine("m1"); return x.State == "stopped" })
+	waittest.Until(t, "it is stopped", func() bool { x, _ := a.Machine("m1"); return x.State == "stopped" })
 	if err := b.RemoveMachine("m1"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it is gone", func() bool { _, ok := c.Where("m1"); return !ok })
+	waittest.Until(t, "it is gone", func() bool { _, ok := c.Where("m1"); return !ok })
 	if _, err := a.Objects().Put("app", "web", 1, []byte("by a")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "c has the object", func() bool {
+	waittest.Until(t, "c has the object", func() bool {
 		o, ok := c.Objects().Get("app", "web")
 		return ok &&
 			string(o.Payload) == "by a"
@@ -180,9 +168,9 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	if _, err := c.Objects().Put("app", "web", 1, []byte(strings.Repeat("by c", 5000))); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a has what c wrote over it",
+	waittest.Until(t, "a has what c wrote over it",
 		func() bool { o, _ := a.Objects().Get("app", "web"); return len(o.Payload) == 20000 })
-	await(t, "all know the same", sameRoot(all...))
+	waittest.Until(t, "all know the same", sameRoot(all...))
 	for _, m := range all {
 		for _, p := range m.View().Parts {
 			if !(cluster.Member{State: p.State}).Heard() || p.Gap || p.Age > time.Minute {
@@ -198,7 +186,7 @@ func TestALargeBurstIsPulled(t *testing.T) {
 	for i := range 2000 {
 		a.machine(fmt.Sprintf("m%04d", i), "started")
 	}
-	await(t, "b has all 2,000 machines", func() bool { return len(b.Machines("app")) == 2000 })
+	waittest.Until(t, "b has all 2,000 machines", func() bool { return len(b.Machines("app")) == 2000 })
 	big := a.record(1)
 	big.Apps = map[string]int{}
 	for i := range 400 {
@@ -207,7 +195,7 @@ func TestALargeBurstIsPulled(t *testing.T) {
 	if err := a.Announce(big); err != nil { // a record that fits in no packet
 		t.Fatal(err)
 	}
-	await(t, "b has the large record", func() bool {
+	waittest.Until(t, "b has the large record", func() bool {
 		return len(b.View().Workers) == 2 &&
 			len(b.View().Workers[0].Apps) == 400
 	})
@@ -217,13 +205,13 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
-	await(t, "all see all", func() bool {
+	waittest.Until(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
 	c.machine("m1", "started")
-	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	waittest.Until(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
 	c.stop()
-	await(t, "c is dead to both", func() bool {
+	waittest.Until(t, "c is dead to both", func() bool {
 		return state(a, "c") == cluster.MemberDead &&
 			state(b, "c") == cluster.MemberDead
 	})
@@ -241,7 +229,7 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 	if err := b.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "b has left", func() bool { return state(a, "b") == cluster.MemberLeft })
+	waittest.Until(t, "b has left", func() bool { return state(a, "b") == cluster.MemberLeft })
 	if err := a.Forget("c"); err != nil || a.Forget("a") == nil {
 		t.Fatal(err)
 	}
@@ -257,15 +245,15 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 		10*time.Millisecond
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
-	await(t, "both know each other", func() bool {
+	waittest.Until(t, "both know each other", func() bool {
 		return state(a, "b") == cluster.MemberAlive &&
 			state(b, "a") == cluster.MemberAlive
 	})
 	b.link.cut.Store(true)
 	a.members.suspect("b")
-	await(t, "a suspects b", func() bool { return state(a, "b") == cluster.MemberSuspect })
+	waittest.Until(t, "a suspects b", func() bool { return state(a, "b") == cluster.MemberSuspect })
 	b.link.cut.Store(false)
-	await(t, "b has answered", func() bool { return state(a, "b") == cluster.MemberAlive })
+	waittest.Until(t, "b has answered", func() bool { return state(a, "b") == cluster.MemberAlive })
 	var told []cluster.MemberState
 	for _, f := range a.Facts(0) {
 		if f.Member == "b" {
@@ -292,11 +280,11 @@ func TestACutIsHealed(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
-	await(t, "all see all", func() bool {
+	waittest.Until(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
 	c.link.cut.Store(true)
-	await(t, "both sides think the other dead", func() bool {
+	waittest.Until(t, "both sides think the other dead", func() bool {
 		return state(a, "c") == cluster.MemberDead && state(b, "c") == cluster.MemberDead && state(c,
 			"a") == cluster.MemberDead && state(c, "b") == cluster.MemberDead
 	})
@@ -309,7 +297,7 @@ func TestACutIsHealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.link.cut.Store(false)
-	await(t, "all are one again", func() bool {
+	waittest.Until(t, "all are one again", func() bool {
 		_, ac := a.Where("mc")
 		_, ca := c.Where("ma")
 		return ac && ca && sameRoot(a, b, c)() && state(a, "c") == cluster.MemberAlive && state(c,
@@ -324,12 +312,12 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Dir: dir}, a)
-	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	waittest.Until(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	if _, err := b.Objects().Put("app", "x", 1, []byte("kept")); err != nil {
 		t.Fatal(err)
 	}
 	b.machine("m1", "started")
-	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	waittest.Until(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
 	was := b.Incarnation("b")
 	b.stop()
 	b = start(t, Options{Self: "b", Dir: dir}) // joins nobody, and has lost m1
@@ -339,7 +327,7 @@ func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
 	if b.Incarnation("b") <= was {
 		t.Fatal("the incarnation did not grow")
 	}
-	await(t, "they have found each other, and m1 is gone", func() bool {
+	waittest.Until(t, "they have found each other, and m1 is gone", func() bool {
 		_, ok := a.Where("m1")
 		return !ok && len(b.View().Workers) == 2 && state(a, "b") == cluster.MemberAlive && sameRoot(a, b)()
 	})
@@ -352,7 +340,7 @@ func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	a := start(t, Options{Self: "a", Dir: dirs["a"]})
 	b := start(t, Options{Self: "b", Dir: dirs["b"]}, a)
 	c := start(t, Options{Self: "c"}, a)
-	await(t, "all see all", func() bool {
+	waittest.Until(t, "all see all", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3
 	})
 	at := c.Addr()
@@ -361,9 +349,11 @@ func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	}
 	a = start(t, Options{Self: "a", Dir: dirs["a"], Bind: a.Addr()})
 	b = start(t, Options{Self: "b", Dir: dirs["b"], Bind: b.Addr()}, a)
-	await(t, "two see each other", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	waittest.Until(t, "two see each other", func() bool {
+		return len(a.View().Workers) == 2 && len(b.View().Workers) == 2
+	})
 	c = start(t, Options{Self: "c", Bind: at})
-	await(t, "the third is found", func() bool {
+	waittest.Until(t, "the third is found", func() bool {
 		return len(a.View().Workers) == 3 && len(b.View().Workers) == 3 && len(c.View().Workers) == 3 && sameRoot(a,
 			b, c)()
 	})
@@ -374,11 +364,11 @@ func TestAnOldDisk(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Incarnation: 7}, a)
 	b.machine("m1", "started")
-	await(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
+	waittest.Until(t, "a knows of m1", func() bool { _, ok := a.Where("m1"); return ok })
 	b.stop()
 	b = start(t, Options{Self: "b", Incarnation: 3}, a)
 	b.machine("m2", "started")
-	await(t, "what is told of it is what it has", func() bool {
+	waittest.Until(t, "what is told of it is what it has", func() bool {
 		_, m1 := a.Where("m1")
 		_, m2 := a.Where("m2")
 		return !m1 && m2 && sameRoot(a, b)()
@@ -394,7 +384,7 @@ func TestLossIsMadeGood(t *testing.T) {
 	for i := range 100 {
 		ms[i%5].machine(fmt.Sprint("m", i), "started")
 	}
-	await(t, "all have all 100", func() bool {
+	waittest.Until(t, "all have all 100", func() bool {
 		for _, m := range ms {
 			if len(m.Machines("")) != 100 {
 				return false
@@ -426,7 +416,7 @@ func TestAStrangersKeyOpensNothing(t *testing.T) {
 func TestOddThingsWedgeNobody(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	waittest.Until(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	for _, raw := range [][]byte{nil, {0x11}, []byte(strings.Repeat("x", 64<<10)), {0x13, 1, 1, 1, 255, 255, 255, 255,
 		1}} {
 		delegate{b.Cluster}.NotifyMsg(raw)
@@ -445,8 +435,8 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	poke(a.announcer.flushes)
 	a.mu.Unlock()
 	a.machine("m1", "started")
-	await(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })
-	await(t, "both have the same, odd things too", sameRoot(a, b))
+	waittest.Until(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })
+	waittest.Until(t, "both have the same, odd things too", sameRoot(a, b))
 	if n := len(b.Machines("")); n != 1 {
 		t.Fatalf("%d machines are shown", n)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // gate lets all through until it is shut, and tells of each who waits before it.
@@ -101,7 +102,7 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
 		func(m *member) { m.keeper.storage = gatedDisk{m.keeper.storage, g} })
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+	waittest.Until(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
 	g.shut.Store(true)
 	put := make(chan error, 1)
 	go func() {
@@ -113,8 +114,11 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 	if _, err := b.Objects().Put("app", "y", 1, []byte("by b")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "what another wrote is known here", func() bool { _, ok := a.Objects().Get("app", "y"); return ok })
-	await(t, "what is announced here is known there", func() bool { _, ok := b.Where("mine"); return ok })
+	waittest.Until(t, "what another wrote is known here", func() bool {
+		_, ok := a.Objects().Get("app", "y")
+		return ok
+	})
+	waittest.Until(t, "what is announced here is known there", func() bool { _, ok := b.Where("mine"); return ok })
 	select {
 	case err := <-put:
 		t.Fatal("an object is said to be kept that is not:", err)
@@ -139,7 +143,9 @@ func TestNobodyWaitsForASignature(t *testing.T) {
 		}
 		a := start(t, o)
 		b := start(t, Options{Self: "b"}, a)
-		await(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
+		waittest.Until(t, "both see both", func() bool {
+			return len(a.View().Workers) == 2 && len(b.View().Workers) == 2
+		})
 		g.shut.Store(true)
 		if verifying {
 			b.machine("m1", "started")
@@ -150,7 +156,11 @@ func TestNobodyWaitsForASignature(t *testing.T) {
 		a.goesOn()
 		g.shut.Store(false)
 		close(g.open)
-		await(t, "both know of it", func() bool { _, x := a.Where("m1"); _, y := b.Where("m1"); return x && y })
+		waittest.Until(t, "both know of it", func() bool {
+			_, x := a.Where("m1")
+			_, y := b.Where("m1")
+			return x && y
+		})
 	}
 }
 
@@ -172,7 +182,11 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 	for i := range 100 {
 		put(i + 1)
 	}
-	await(t, "all wait", func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.waiting.objects) == 100 })
+	waittest.Until(t, "all wait", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.waiting.objects) == 100
+	})
 	g.shut.Store(false)
 	close(g.open)
 	all.Wait()
@@ -259,12 +273,12 @@ func (d refusing) append(bool, ...registry.Object) error { return d.err }
 func TestMemberlistTellsOfASuspicion(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
-	await(t, "both know each other", func() bool {
+	waittest.Until(t, "both know each other", func() bool {
 		return state(a, "b") == cluster.MemberAlive &&
 			state(b, "a") == cluster.MemberAlive
 	})
 	b.link.cut.Store(true)
-	await(t, "b is dead to a", func() bool { return state(a, "b") == cluster.MemberDead })
+	waittest.Until(t, "b is dead to a", func() bool { return state(a, "b") == cluster.MemberDead })
 	var told []cluster.MemberState
 	for _, f := range a.Facts(0) {
 		if f.Member == "b" {

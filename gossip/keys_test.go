@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestKeysChangeWhileMembersTalk: through all steps of a rotation changes go on and nobody is held for dead; who has
@@ -16,7 +17,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	ms := []*member{a, start(t, Options{Self: "b"}, a), start(t, Options{Self: "c"}, a)}
 	out := start(t, Options{Self: "out"}, a)
-	await(t, "all know all", func() bool { return len(a.View().Workers) == 4 && len(out.View().Workers) == 4 })
+	waittest.Until(t, "all know all", func() bool { return len(a.View().Workers) == 4 && len(out.View().Workers) == 4 })
 	n := 0
 	talk := func(step string, who []*member) {
 		t.Helper()
@@ -24,7 +25,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 			n++
 			m.machine(fmt.Sprintf("%014x", n), "started")
 		}
-		await(t, "after "+step+" changes go on", func() bool {
+		waittest.Until(t, "after "+step+" changes go on", func() bool {
 			return !slices.ContainsFunc(who, func(m *member) bool { return len(m.Machines("app")) != n })
 		})
 	}
@@ -35,7 +36,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 			}
 			talk(fmt.Sprintf("step %d of %d members", g+1, i+1), ms)
 		}
-		await(t, "each hears which keys the others have", func() bool {
+		waittest.Until(t, "each hears which keys the others have", func() bool {
 			for _, m := range ms {
 				for _, x := range m.Members() {
 					if x.ID != "out" && x.Keys != g+1 {
@@ -46,7 +47,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 			return true
 		})
 	}
-	await(t, "who has the old key alone is not heard any more", func() bool {
+	waittest.Until(t, "who has the old key alone is not heard any more", func() bool {
 		x, _ := a.Member("out")
 		return x.State == cluster.MemberDead
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // signed has a member sign what it says, and believe what is signed. The signature stands for one.
@@ -52,7 +53,7 @@ func TestADiskThatWasToldNonsense(t *testing.T) {
 	a := start(t, signed(Options{Self: "a"}))
 	b := start(t, signed(Options{Self: "b", Dir: dir}), a)
 	b.machine("m1", "started")
-	await(t, "a hears of b", func() bool { _, ok := a.Where("m1"); return ok && sameRoot(a, b)() })
+	waittest.Until(t, "a hears of b", func() bool { _, ok := a.Where("m1"); return ok && sameRoot(a, b)() })
 	if n := a.Incarnation("b"); n > registry.MostIncarnation(time.Now()) {
 		t.Errorf("b goes on from incarnation %d", n)
 	}

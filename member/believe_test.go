@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // ghost is somebody in the gossip who has nothing but its key.
@@ -74,10 +75,11 @@ func refusedOf(a *at) (n int64) {
 // TestWhoHasOnlyTheKeyOfGossip takes nobody out, makes itself no token, removes nobody and fills nothing (security H1,
 // H3, M2).
 func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	await(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
+	waittest.Until(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
 	g := haunt(t, a, b)
 	inc, before := a.cluster.Incarnation("m2"), len(a.cluster.Objects().All(""))
 	told := int64(0)
@@ -105,7 +107,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 		told += 2
 	}
 	for _, m := range []*at{a, b} {
-		await(t, "all of it is refused, and counted", func() bool { return refusedOf(m) >= told })
+		waittest.Until(t, "all of it is refused, and counted", func() bool { return refusedOf(m) >= told })
 		if _, err := NewTokens(m.Member, nil).Judge("mine"); err == nil {
 			t.Error("the ghost has a token")
 		}
@@ -118,7 +120,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 	}
 	b.end()
 	x.run(b)
-	await(t, "m2 is back", func() bool { return a.cluster.Incarnation("m2") > inc && !a.unheard("m2") })
+	waittest.Until(t, "m2 is back", func() bool { return a.cluster.Incarnation("m2") > inc && !a.unheard("m2") })
 	if n := a.cluster.Incarnation("m2"); n > registry.MostIncarnation(time.Now()) {
 		t.Error(n)
 	}
@@ -126,6 +128,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 
 // TestWhoMayWriteWhat: with a certificate, by its roles.
 func TestWhoMayWriteWhat(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	sign := func(o registry.Object, roles ...pki.Role) registry.Object {
@@ -191,6 +194,7 @@ func TestWhoMayWriteWhat(t *testing.T) {
 // TestTheKeyOfAnEndedCertificate says nothing new; what was said with it in time may be carried for ever, and a member
 // whose issuer was away for some days is still believed (security L12).
 func TestTheKeyOfAnEndedCertificate(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	before := func(days int) time.Time { return now.Add(time.Duration(-days) * 24 * time.Hour) }
 	x := newTownOf(t, before(200))
@@ -245,6 +249,7 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 
 // TestARenewedMemberTellsAllAnew, so that nothing of its is signed with a certificate that will end before.
 func TestARenewedMemberTellsAllAnew(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2", started("web", "48ed0000000001", "one", "m2", 0))
 	x.meet()
@@ -256,7 +261,7 @@ func TestARenewedMemberTellsAllAnew(t *testing.T) {
 	if err := upkeepOf(b.Member).Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "m1 has all of m2 anew", func() bool {
+	waittest.Until(t, "m1 has all of m2 anew", func() bool {
 		return a.cluster.Incarnation("m2") > inc && a.cluster.Incarnation("m2") >= incarnationAt(made)
 	})
 	x.meet()
@@ -267,6 +272,7 @@ func TestARenewedMemberTellsAllAnew(t *testing.T) {
 
 // TestWhatARemovedMemberWrote stays, for who joins later too; what it writes from then on is not believed.
 func TestWhatARemovedMemberWrote(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -278,20 +284,23 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 	if err := a.Remove(cluster.Removal{Member: "m2", At: time.Now(), By: "test"}, true); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "m1 stands in for what m2 wrote", func() bool {
+	waittest.Until(t, "m1 stands in for what m2 wrote", func() bool {
 		remover{a.Member}.adopt()
 		o, there := a.cluster.Objects().Get(kindApp, "web")
 		return there && o.Stamp.Writer == "m1"
 	})
 	c := x.add("m3")
-	await(t, "m3 hears of it", func() bool { _, there := c.cluster.Objects().Get(kindApp, "web"); return there })
+	waittest.Until(t, "m3 hears of it", func() bool {
+		_, there := c.cluster.Objects().Get(kindApp, "web")
+		return there
+	})
 	gone := registry.Object{Kind: KindRemoved, Key: "m2", Deleted: true,
 		Stamp: registry.Stamp{Wall: time.Now().UnixMilli() - 1, Writer: "m2"}}
 	s, err := b.identity.Sign(signContext, gone.SigningBytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "m2 may not take back its own removal", func() bool {
+	waittest.Until(t, "m2 may not take back its own removal", func() bool {
 		err := doorkeeper{c.Member}.verify("m2", gone.SigningBytes(), append(s.Signature, s.Certificate...))
 		return fault.CodeOf(err) == "removed"
 	})
@@ -299,10 +308,11 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 
 // TestAllSignOnly: the issuer says so by itself once all members sign, and that outlives a restart.
 func TestAllSignOnly(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	await(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
+	waittest.Until(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
 	b.end()
 	x.run(b)
 	if !b.signedOnly.Load() {
@@ -312,6 +322,7 @@ func TestAllSignOnly(t *testing.T) {
 
 // TestSignedOnlyIsForced: who has a certificate and is never heard holds it up, until a person says that it is so.
 func TestSignedOnlyIsForced(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	gone := pki.Name{ID: "m9", Roles: []pki.Role{pki.Gateway, pki.Worker}}
 	if err := x.ca.IssueTo(t.TempDir(), gone, time.Now()); err != nil {
@@ -332,13 +343,13 @@ func TestSignedOnlyIsForced(t *testing.T) {
 	if err := a.SignedOnly(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "both believe only what is signed", func() bool {
+	waittest.Until(t, "both believe only what is signed", func() bool {
 		left, err := b.Unsigned()
 		return a.signedOnly.Load() && b.signedOnly.Load() && err == nil && len(left) == 0
 	})
 	g, refused := haunt(t, a, b), refusedOf(b)
 	g.update(unsigned)
-	await(t, "what is not signed is refused", func() bool { return refusedOf(b) > refused })
+	waittest.Until(t, "what is not signed is refused", func() bool { return refusedOf(b) > refused })
 }
 
 // BenchmarkVerify is what it costs to judge what comes: a record, a head that was not seen before, and one that was.

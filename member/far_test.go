@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const (
@@ -31,6 +32,7 @@ func kindOf(err error) string {
 // TestWhoIsAsked: a worker that is heard answers for itself. One that is not heard is not asked; a machine that it may
 // have told nobody of is not called missing.
 func TestWhoIsAsked(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	b := x.add("m2", started("web", hers, "one", "m2", 0))
@@ -60,7 +62,7 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.unheard("m2") })
+	waittest.Until(t, "m2 is dead", func() bool { return a.unheard("m2") })
 	before := b.w.asked
 	for _, c := range machines {
 		_, err := f.Machine(t.Context(), c.app, c.id)
@@ -88,12 +90,13 @@ func TestWhoIsAsked(t *testing.T) {
 // TestEventsOfOneThatIsNotHeard: the stream begins, has nothing, and ends when the worker is back: who listens lists
 // anew.
 func TestEventsOfOneThatIsNotHeard(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
 	f := a.far("m2")
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.unheard("m2") })
+	waittest.Until(t, "m2 is dead", func() bool { return a.unheard("m2") })
 
 	listen := func(ctx context.Context, emit func(machine.EventOf) error) (began chan bool, done chan error) {
 		began, done = make(chan bool, 1), make(chan error, 1)
@@ -128,11 +131,12 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 // TestTheSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing
 // that they may have, and lists them as workers that cannot be heard.
 func TestTheSavedAreAsked(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	b := x.add("m2", started("web", hers, "one", "m2", 0))
 	x.meet()
-	await(t, "m1 has written down who there is", func() bool {
+	waittest.Until(t, "m1 has written down who there is", func() bool {
 		reopened, err := gossipSaved(a.dir)
 		return err == nil && reopened["m2"] != ""
 	})
@@ -150,7 +154,10 @@ func TestTheSavedAreAsked(t *testing.T) {
 	}
 	x.run(b)
 	x.meet()
-	await(t, "m2 answers", func() bool { _, err := a.far("m2").Machine(t.Context(), "web", hers); return err == nil })
+	waittest.Succeed(t, "m2 answers", func() error {
+		_, err := a.far("m2").Machine(t.Context(), "web", hers)
+		return err
+	})
 	if _, err := a.far("m2").Machine(t.Context(), "web", none); !fault.Is(err, fault.NotFound) {
 		t.Error("now that it can be asked:", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -199,7 +200,7 @@ func (a *at) unheard(id cluster.WorkerID) bool {
 // meet waits until all that run know the same, and each other's workers.
 func (x *town) meet() {
 	x.t.Helper()
-	await(x.t, "all members know the same", func() bool {
+	waittest.Until(x.t, "all members know the same", func() bool {
 		var root uint64
 		running := 0
 		for _, a := range x.all {
@@ -225,20 +226,6 @@ func (x *town) meet() {
 		}
 		return true
 	})
-}
-
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	late, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
-	defer late.Stop()
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-late.C:
-			t.Fatalf("it is still not so that %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 func started(app, id, name string, worker cluster.WorkerID, port int) *machine.Machine {

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // gossipSaved reads what a member has written down of the others.
@@ -41,6 +42,7 @@ func gossipSaved(dir string) (map[string]string, error) {
 // TestWhoIsDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor
 // anybody else's.
 func TestWhoIsDenied(t *testing.T) {
+	t.Parallel()
 	m := &Member{}
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "removed"), 0)
@@ -57,6 +59,7 @@ func TestWhoIsDenied(t *testing.T) {
 
 // TestRemoveRefuses: what cannot be removed, and why.
 func TestRemoveRefuses(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	x.add("m2")
@@ -87,25 +90,26 @@ func TestRemoveRefuses(t *testing.T) {
 // TestRemovedAndBack: what was removed is forgotten when it is not heard any more, its old certificate opens nothing,
 // and with a new one its id is a member again.
 func TestRemovedAndBack(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	b := x.add("m2", started("web", hers, "one", "m2", 0))
 	c := x.add("m3")
 	x.meet()
 	b.end()
-	await(t, "m2 is dead", func() bool { return a.unheard("m2") && c.unheard("m2") })
+	waittest.Until(t, "m2 is dead", func() bool { return a.unheard("m2") && c.unheard("m2") })
 	removed := time.Now()
 	if err := a.Remove(cluster.Removal{Member: "m2", At: removed}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*at{a, c} {
-		await(t, "m2 is forgotten", func() bool {
+		waittest.Until(t, "m2 is forgotten", func() bool {
 			_, known := m.fleet.Snapshot().Machine(hers)
 			return m.far("m2") == nil && !known && len(m.LastMachines("m2")) == 0 && !m.known("m2")
 		})
 	}
 	x.run(b) // with what it had
-	await(t, "m2 learns that it was removed", func() bool {
+	waittest.Until(t, "m2 learns that it was removed", func() bool {
 		_, err := b.Hello(t.Context(), "m3")
 		return fault.Is(err, fault.Denied)
 	})
@@ -113,19 +117,19 @@ func TestRemovedAndBack(t *testing.T) {
 		t.Error("its old certificate brought it back")
 	}
 	b.end()
-	await(t, "m2 is gone again, and a certificate made now is younger than its removal", func() bool {
+	waittest.Until(t, "m2 is gone again, and a certificate made now is younger than its removal", func() bool {
 		s := a.stateOf("m2")
 		return s != cluster.MemberAlive && s != cluster.MemberSuspect && time.Now().Unix() > removed.Unix()
 	})
 	back := x.add("m2", started("web", third, "two", "m2", 0))
-	await(t, "m2 is a member again", func() bool {
+	waittest.Until(t, "m2 is a member again", func() bool {
 		_, known := c.cluster.Machine(third)
 		return known && a.far("m2") != nil && c.far("m2") != nil && back.far("m3") != nil
 	})
 	if _, known := c.cluster.Machine(hers); known {
 		t.Error("a machine of its life before is known")
 	}
-	await(t, "m3 asks m2 at its new address", func() bool {
+	waittest.Until(t, "m3 asks m2 at its new address", func() bool {
 		_, err := c.far("m2").Machine(t.Context(), "web", third)
 		return err == nil
 	})
@@ -133,6 +137,7 @@ func TestRemovedAndBack(t *testing.T) {
 
 // TestOddObjects: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
 func TestOddObjects(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -168,7 +173,9 @@ func TestOddObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.meet()
-	await(t, "the odd removal lets nobody in", func() bool { return a.denied("m9", time.Now().Add(time.Hour)) })
+	waittest.Until(t, "the odd removal lets nobody in", func() bool {
+		return a.denied("m9", time.Now().Add(time.Hour))
+	})
 	tokens, hers := NewTokens(a.Member, nil), NewTokens(b.Member, nil)
 	for _, d := range append(hers.List(), api.Token{Digest: api.TokenDigest("")}, api.Token{Digest: "k"}) {
 		if x, err := tokens.JudgeDigest(d.Digest); err == nil {
@@ -178,7 +185,7 @@ func TestOddObjects(t *testing.T) {
 	if err := tokens.Own("good"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a token made at one member is good at the other", func() bool {
+	waittest.Until(t, "a token made at one member is good at the other", func() bool {
 		_, good := hers.Judge("good")
 		_, bad := hers.Judge("bad")
 		return good == nil && bad != nil
@@ -186,11 +193,15 @@ func TestOddObjects(t *testing.T) {
 	if _, err := shared.CreateApp("after", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the catalog goes on", func() bool { _, told := b.cluster.Objects().Get(kindApp, "after"); return told })
+	waittest.Until(t, "the catalog goes on", func() bool {
+		_, told := b.cluster.Objects().Get(kindApp, "after")
+		return told
+	})
 }
 
 // TestNamesOfMachines: only what is started and can be heard is told, at the address that its worker gives.
 func TestNamesOfMachines(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	stopped := started("web", none, "odd", "m2", 1)
@@ -216,7 +227,10 @@ func TestNamesOfMachines(t *testing.T) {
 		third: {ID: third, Name: "two", Worker: "m3", Region: "local", Addr: netip.MustParseAddr("127.0.0.1")},
 	}
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	await(t, "the attribute is known", func() bool { got, _ := look("web"); return cmp.Equal(want, got, same) })
+	waittest.Until(t, "the attribute is known", func() bool {
+		got, _ := look("web")
+		return cmp.Equal(want, got, same)
+	})
 	for app, wantKnown := range map[string]bool{"web": true, "": false, "nobody": false,
 		strings.Repeat("x", 64<<10): false} {
 		if _, known := look(app); known != wantKnown {
@@ -224,7 +238,7 @@ func TestNamesOfMachines(t *testing.T) {
 		}
 	}
 	c.end()
-	await(t, "what cannot be heard is not told", func() bool {
+	waittest.Until(t, "what cannot be heard is not told", func() bool {
 		got, known := look("web")
 		_, there := got[third]
 		return known && !there && len(got) == 1
@@ -270,6 +284,7 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 
 // TestIssuersAreRemembered: a member knows after a restart, with nobody to be heard, where it may ask for keys.
 func TestIssuersAreRemembered(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	if err := JoinedAt(b.dir, "127.0.0.1:1"); err != nil { // as souk join does, before it has heard of anybody
@@ -280,7 +295,7 @@ func TestIssuersAreRemembered(t *testing.T) {
 	}
 	x.meet()
 	saved := func() map[cluster.WorkerID]string { return openIssuers(b.Member).at }
-	await(t, "the issuer is written down", func() bool { return saved()["m1"] == a.Address() })
+	waittest.Until(t, "the issuer is written down", func() bool { return saved()["m1"] == a.Address() })
 	a.end()
 	b.end()
 	x.run(b)
@@ -298,10 +313,11 @@ func TestIssuersAreRemembered(t *testing.T) {
 // TestAnIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on
 // with it and leave the others behind.
 func TestAnIssuerAloneDecidesNothing(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	await(t, "m1 has written down who there is", func() bool {
+	waittest.Until(t, "m1 has written down who there is", func() bool {
 		saved, err := gossipSaved(a.dir)
 		return err == nil && saved["m2"] != ""
 	})
@@ -311,7 +327,9 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.run(a)
-	await(t, "m1 has the next key, and tells so", func() bool { return gossipKeys{a.Member}.keysOf("m1") == 1 })
+	waittest.Until(t, "m1 has the next key, and tells so", func() bool {
+		return gossipKeys{a.Member}.keysOf("m1") == 1
+	})
 	k := pki.GossipKeys{Generation: 1, Step: pki.StepInstalled}
 	if (gossipKeys{a.Member}).allHaveKeys(t.Context(), k) {
 		t.Error("it goes on though m2, which it knows, was not heard")
@@ -323,7 +341,7 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	}
 	x.run(a)
 	x.run(b)
-	await(t, "with m2 it goes on to the end", func() bool {
+	waittest.Until(t, "with m2 it goes on to the end", func() bool {
 		k, err := x.ca.Gossip()
 		return err == nil && k.Generation == 3 && k.Step == "" && b.cluster.Keys() == 3
 	})
@@ -334,6 +352,7 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 
 // TestADeletedAppStaysDeleted: a member that hears of its own app while the app is deleted does not bring it back.
 func TestADeletedAppStaysDeleted(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	shared, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
@@ -359,6 +378,7 @@ func TestADeletedAppStaysDeleted(t *testing.T) {
 // What a member told with a certificate that is refused now, its id lives on with a younger one, is dropped at all:
 // held, it could stand for ever in the way of what the other tells in the same incarnation.
 func TestWhatACopyToldIsDropped(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	b := x.add("m2", started("web", hers, "one", "m2", 0))
@@ -371,5 +391,7 @@ func TestWhatACopyToldIsDropped(t *testing.T) {
 	if err := (remover{a.Member}).writeRemoval(r); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "m1 has dropped it", func() bool { return !a.hasReported("m2") && len(a.LastMachines("m2")) == 0 })
+	waittest.Until(t, "m1 has dropped it", func() bool {
+		return !a.hasReported("m2") && len(a.LastMachines("m2")) == 0
+	})
 }

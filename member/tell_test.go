@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const usualService = `{"protocol": "tcp", "internal_port": 8080, "autostop": "suspend", "autostart": true,
@@ -27,6 +28,7 @@ func service(t *testing.T) (s machine.Service) {
 // TestAProxyReadsTheSameEverywhere: what a proxy needs of a machine is in the fleet of its own member and in another's
 // alike, with its load, and is small.
 func TestAProxyReadsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	m := started("shop", "00000000000001", "web", "m1", 0)
 	m.Config.Services = []machine.Service{service(t), {InternalPort: 9090}}
 	m.Cordoned = true
@@ -40,7 +42,7 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 		y, there := b.fleet.Snapshot().Machine(m.ID)
 		return here && there && reflect.DeepEqual(x, y)
 	}
-	await(t, "both know the same of the machine", same)
+	waittest.Until(t, "both know the same of the machine", same)
 	x, _ := b.fleet.Snapshot().Machine(m.ID)
 	if !x.Cordoned || !x.Failing || x.Load != 0 || len(x.Services) != 2 || x.Services[0].Checks != nil ||
 		x.Services[0].Hosts[0] != "www.example.com" || *x.Services[0].Autostop != "suspend" {
@@ -48,7 +50,7 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 	}
 	for _, load := range []int{1, 0, 40} {
 		a.Load(m.ID, load)
-		await(t, "the other knows of the load", func() bool {
+		waittest.Until(t, "the other knows of the load", func() bool {
 			x, _ := b.fleet.Snapshot().Machine(m.ID)
 			return x.Load == load && same()
 		})
@@ -56,7 +58,7 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 	next := *m
 	next.State, next.Cordoned, next.Checks = machine.Stopped, false, nil
 	a.Machine(&next)
-	await(t, "the other knows that it has stopped", func() bool {
+	waittest.Until(t, "the other knows that it has stopped", func() bool {
 		x, _ := b.fleet.Snapshot().Machine(m.ID)
 		return x.State == machine.Stopped && !x.Cordoned && !x.Failing && x.Load == 40 && same()
 	})
@@ -64,6 +66,7 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 
 // TestWhatIsToldOfAMachineIsSmall: each member has it of each machine.
 func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
+	t.Parallel()
 	size := func(services ...machine.Service) int {
 		m := started("shop", "00000000000001", "web", "m1", 0)
 		m.Config.Services = services
@@ -86,6 +89,7 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 // TestOddServicesAreLeftOut: what no launch could have is not believed of another member; one of the version before
 // tells the first service's port alone.
 func TestOddServicesAreLeftOut(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]int{
 		`{"id": "m", "state": "started"}`:                                                                    0,
 		`{"id": "m", "state": "started", "port": 8080}`:                                                      8080,

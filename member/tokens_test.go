@@ -7,13 +7,14 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // refused fails the test unless a token is let in at none of some members, for the reason given.
 func refused(t *testing.T, secret, code string, at ...*Tokens) {
 	t.Helper()
 	for _, k := range at {
-		await(t, "the token is refused: "+code, func() bool {
+		waittest.Until(t, "the token is refused: "+code, func() bool {
 			_, err := k.Judge(secret)
 			return fault.CodeOf(err) == code
 		})
@@ -36,6 +37,7 @@ func made(t *testing.T, at *Tokens, by string, in api.NewToken) string {
 // TestTokensEnd: a token is let in at all members until its end, its revocation, or the removal of its member; and so
 // is none that was made with it.
 func TestTokensEnd(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b, c := x.add("m1"), x.add("m2"), x.add("m3")
 	x.meet()
@@ -47,7 +49,7 @@ func TestTokensEnd(t *testing.T) {
 	}
 	x.meet()
 	ci := made(t, ta, "own of m1", api.NewToken{Name: "ci", Role: api.RoleAdmin, Expires: 3600})
-	await(t, "a token is let in at others", func() bool { _, err := tb.Judge(ci); return err == nil })
+	waittest.Succeed(t, "a token is let in at others", func() error { _, err := tb.Judge(ci); return err })
 	child := made(t, tb, ci, api.NewToken{Name: "child"})
 	thiefs := made(t, ta, "own of m3", api.NewToken{Name: "thiefs", Role: api.RoleAdmin})
 	grandchild := made(t, ta, thiefs, api.NewToken{Name: "grandchild"})
@@ -88,6 +90,7 @@ func TestTokensEnd(t *testing.T) {
 
 // TestATokenEndsByItself, at all members, and is forgotten a week later.
 func TestATokenEndsByItself(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -96,12 +99,12 @@ func TestATokenEndsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	ci := made(t, ta, "own", api.NewToken{Name: "ci", Expires: 3600})
-	await(t, "it is let in", func() bool { _, err := tb.Judge(ci); return err == nil })
+	waittest.Succeed(t, "it is let in", func() error { _, err := tb.Judge(ci); return err })
 	if _, err := ta.Revoke("ci", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	other := made(t, ta, "own", api.NewToken{Name: "other", Expires: 3600})
-	await(t, "it is let in", func() bool { _, err := tb.Judge(other); return err == nil })
+	waittest.Succeed(t, "it is let in", func() error { _, err := tb.Judge(other); return err })
 	later := func(d time.Duration) {
 		at := time.Now().Add(d)
 		ta.now = func() time.Time { return at }
@@ -126,6 +129,7 @@ func TestATokenEndsByItself(t *testing.T) {
 
 // TestARevocationReachesWhoWasAway: it holds for who was away when it was made, whatever that one tells of the token.
 func TestARevocationReachesWhoWasAway(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -134,7 +138,7 @@ func TestARevocationReachesWhoWasAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	ci := made(t, tb, "own of m2", api.NewToken{Name: "ci", Role: api.RoleAdmin})
-	await(t, "it is let in", func() bool { _, err := ta.Judge(ci); return err == nil })
+	waittest.Succeed(t, "it is let in", func() error { _, err := ta.Judge(ci); return err })
 	b.end()
 	if _, err := ta.Revoke("ci", "", ""); err != nil {
 		t.Fatal(err)
@@ -152,6 +156,7 @@ func TestARevocationReachesWhoWasAway(t *testing.T) {
 // TestOwnTokens: a member's own token is made anew in time, and at once when it is revoked or taken away; who has read
 // the one before in time goes on with it.
 func TestOwnTokens(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -189,7 +194,7 @@ func TestOwnTokens(t *testing.T) {
 	look(false)
 	tb.now = ta.now
 	for _, secret := range []string{first, file} {
-		await(t, "both are let in", func() bool { _, err := tb.Judge(secret); return err == nil })
+		waittest.Succeed(t, "both are let in", func() error { _, err := tb.Judge(secret); return err })
 	}
 	if err := ta.Own(file); err != nil { // a restart
 		t.Fatal(err)
@@ -202,7 +207,7 @@ func TestOwnTokens(t *testing.T) {
 	if _, err := tb.Revoke(second.ID, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "m1 hears of it", func() bool { _, revoked := ta.revocation(second.Digest); return revoked })
+	waittest.Until(t, "m1 hears of it", func() bool { _, revoked := ta.revocation(second.Digest); return revoked })
 	gone := look(true)
 	refused(t, gone, "token_revoked", ta, tb)
 
@@ -212,11 +217,12 @@ func TestOwnTokens(t *testing.T) {
 	}
 	refused(t, first, "token_revoked", ta, tb)
 	refused(t, third, "token_revoked", ta, tb)
-	await(t, "the new one is let in", func() bool { _, err := tb.Judge("put there by hand"); return err == nil })
+	waittest.Succeed(t, "the new one is let in", func() error { _, err := tb.Judge("put there by hand"); return err })
 }
 
 // TestTokensNeedASignature: an object of a token that no member with a certificate wrote lets nobody in (security H3).
 func TestTokensNeedASignature(t *testing.T) {
+	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
 	ta := NewTokens(a.Member, nil)

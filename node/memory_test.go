@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"testing"
+
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestPercentFollowsTheLiveHeap(t *testing.T) {
@@ -51,13 +53,38 @@ func TestMemoryIsGivenBackOnceWhenIdle(t *testing.T) {
 	}
 }
 
+// TestEachCollectionIsTold: each collection, not the first one only, and none once the context has ended.
 func TestEachCollectionIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{}, 1)
 	tellCollected(ctx, told)
+	collected := func() bool { runtime.GC(); return len(told) > 0 } // the cleanup runs some time after
 	for range 3 {
-		runtime.GC()
+		waittest.Until(t, "a collection is told", collected)
 		<-told
 	}
 	cancel()
+	// A cleanup that was under way may still tell; the one after it has seen the end.
+	waittest.Until(t, "cleanups have run", ranAfter)
+	select {
+	case <-told:
+	default:
+	}
+	waittest.Until(t, "cleanups have run", ranAfter)
+	if len(told) > 0 {
+		t.Error("a collection is told after the end")
+	}
+}
+
+// ranAfter reports whether a cleanup has run of an object that a collection found now.
+func ranAfter() bool {
+	ran := make(chan struct{})
+	runtime.AddCleanup(new([64]byte), func(struct{}) { close(ran) }, struct{}{})
+	runtime.GC()
+	select {
+	case <-ran:
+		return true
+	default:
+		return false
+	}
 }

@@ -1,19 +1,17 @@
 package node_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestFullDisk: a process is started on a disk that has no byte left, and lists and destroys. Once there is room again,
@@ -55,14 +53,10 @@ func TestFullDisk(t *testing.T) {
 // waitReserve waits until room is kept.
 func (p *process) waitReserve() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
-	defer cancel()
-	if err := wait.Until(ctx, 10*time.Millisecond, func() bool {
+	waittest.Until(p.t, "the reserve has its size", func() bool {
 		info, err := os.Stat(filepath.Join(p.dir, "reserve"))
 		return err == nil && info.Size() > 0
-	}); err != nil {
-		p.t.Fatal(err)
-	}
+	})
 }
 
 // fill writes until nothing more goes.

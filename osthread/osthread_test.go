@@ -5,9 +5,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestNeverTheFirst: what is started one after the other finds the first thread idle again and again, for the test's
@@ -23,14 +22,12 @@ func TestNeverTheFirst(t *testing.T) {
 		}
 		used[id] = true
 	}
-	if err := wait.Until(t.Context(), time.Millisecond, func() bool {
+	waittest.Until(t, "the threads that were used are gone", func() bool {
 		for id := range used {
 			if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(id)); err == nil {
 				return false
 			}
 		}
 		return true
-	}); err != nil {
-		t.Fatal("threads that were used are there still")
-	}
+	})
 }

@@ -5,28 +5,32 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
 
-// TestInstall makes a release for this machine, and installs it with nothing but the script: into a directory, from a
-// bare root file system with a shell and the tools that the script names, and not when the archive was changed.
+// TestInstall installs from a directory whose archive has a script in place of souk, and not when it was changed.
 func TestInstall(t *testing.T) {
+	dist, name := t.TempDir(), "souk-1.2.3-linux-"+runtime.GOARCH
+	run(t, nil, "sh", "-ec", `cp install.sh "$1" && cd "$1" && mkdir "$2" &&
+		printf '#!/bin/sh\necho souk version v1.2.3\n' > "$2/souk" && chmod +x "$2/souk" &&
+		tar -czf "$2.tar.gz" "$2" && rm -r "$2" && sha256sum "$2.tar.gz" > SHA256SUMS`, "sh", dist, name)
+	if said := installs(t, dist); !strings.Contains(said, "souk v1.2.3 is in ") {
+		t.Errorf("it says %s", said)
+	}
+	refusesChanged(t, dist)
+}
+
+// TestLongRelease makes a release for this machine, and installs it with nothing but the script: into a directory, from
+// a bare root file system with a shell and the tools that the script names, and not when the archive was changed.
+func TestLongRelease(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		lacks(t, "dpkg-deb")
 	}
 	dist := t.TempDir()
-	arch := strings.TrimSpace(run(t, nil, "go", "env", "GOARCH"))
-	run(t, []string{"ARCHS=" + arch}, "./dist", dist)
-
-	bin := filepath.Join(t.TempDir(), "bin")
-	said := run(t, []string{"SOUK_FROM=" + dist, "SOUK_BIN=" + bin}, "sh", filepath.Join(dist, "install.sh"))
-	if !strings.Contains(said, "is in "+bin) {
-		t.Errorf("it says %s", said)
-	}
-	if v := run(t, nil, filepath.Join(bin, "souk"), "--version"); !strings.HasPrefix(v, "souk ") {
-		t.Errorf("the version is %q", v)
-	}
+	run(t, []string{"ARCHS=" + runtime.GOARCH}, "./dist", dist)
+	installs(t, dist)
 	debs, err := filepath.Glob(filepath.Join(dist, "*.deb"))
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)
@@ -39,7 +43,26 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	t.Run("bare root", func(t *testing.T) { bareRoot(t, dist) })
+	refusesChanged(t, dist)
+}
 
+// installs installs from a directory into another, and returns what the script says.
+func installs(t *testing.T, dist string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bin")
+	said := run(t, []string{"SOUK_FROM=" + dist, "SOUK_BIN=" + bin}, "sh", filepath.Join(dist, "install.sh"))
+	if !strings.Contains(said, "is in "+bin) {
+		t.Errorf("it says %s", said)
+	}
+	if v := run(t, nil, filepath.Join(bin, "souk"), "--version"); !strings.HasPrefix(v, "souk ") {
+		t.Errorf("the version is %q", v)
+	}
+	return said
+}
+
+// refusesChanged changes the archive of a release, which is then not installed.
+func refusesChanged(t *testing.T, dist string) {
+	t.Helper()
 	archives, err := filepath.Glob(filepath.Join(dist, "*.tar.gz"))
 	if err != nil || len(archives) != 1 {
 		t.Fatal(archives, err)
@@ -47,10 +70,14 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(archives[0], []byte("another"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	bin := filepath.Join(t.TempDir(), "bin")
 	cmd := exec.Command("sh", filepath.Join(dist, "install.sh"))
-	cmd.Env = append(os.Environ(), "SOUK_FROM="+dist, "SOUK_BIN="+bin+"2")
+	cmd.Env = append(os.Environ(), "SOUK_FROM="+dist, "SOUK_BIN="+bin)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing is installed") {
 		t.Errorf("a changed archive: %v, %s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(bin, "souk")); !os.IsNotExist(err) {
+		t.Errorf("a changed archive is installed: %v", err)
 	}
 }
 

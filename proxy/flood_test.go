@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestIdleConnectionsHaveABound: those that came first go, and who has a request is answered.
@@ -182,7 +183,7 @@ func TestASlowHead(t *testing.T) {
 			break
 		}
 		c.send("y")
-		if time.Since(begin) > patience {
+		if time.Since(begin) > waittest.Patience {
 			t.Fatal("it lasts")
 		}
 	}

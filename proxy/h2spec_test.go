@@ -28,9 +28,6 @@ var goFails = map[string]string{
 
 // TestH2spec runs the conformance tests of summerwind/h2spec against the door, in the clear and over TLS.
 func TestH2spec(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
 	bin := filepath.Join(t.TempDir(), "h2spec")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/summerwind/h2spec/cmd/h2spec")
 	build.Dir = filepath.Join("testdata", "h2spec")
@@ -52,6 +49,7 @@ func TestH2spec(t *testing.T) {
 	go func() { _ = r.proxy.ServeHTTPAt(r.ctx, ln, conf) }()
 	for name, args := range map[string][]string{"clear": {r.addr}, "TLS": {ln.Addr().String(), "-t", "-k"}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits, most of the time
 			host, port, _ := net.SplitHostPort(args[0])
 			out, err := exec.CommandContext(t.Context(), bin, append([]string{"http2", "generic", "hpack", "-h",
 				host, "-p",

@@ -23,10 +23,8 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
-
-const patience = 30 * time.Second // for what must happen
 
 // host is a worker whose machines are listeners of this process.
 type host struct {
@@ -312,7 +310,7 @@ func newRig(t *testing.T, edit func(*proxy.Options)) *rig {
 		Region:  "here",
 		Workers: []proxy.Worker{r.host},
 		Domains: []string{"localhost"},
-		Hold:    patience,
+		Hold:    waittest.Patience,
 		Access:  &r.log,
 	}
 	if edit != nil {
@@ -369,7 +367,7 @@ func (r *rig) behind(id cluster.WorkerID, to far) *rig {
 			Region:  "there",
 			Workers: []proxy.Worker{x.host},
 			Domains: []string{"localhost"},
-			Hold:    patience,
+			Hold:    waittest.Patience,
 			Access:  &x.log,
 		},
 	)
@@ -404,7 +402,7 @@ func (r *rig) connect() *raw {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(waittest.Patience))
 	return &raw{c, r.t, bufio.NewReader(c)}
 }
 
@@ -447,15 +445,6 @@ func (r *rig) do(method, app, path, body string, fields ...string) (*http.Respon
 	}
 	c.send(head + "\r\n" + body)
 	return c.answer(method)
-}
-
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if wait.Until(ctx, 2*time.Millisecond, so) != nil {
-		t.Fatal(what)
-	}
 }
 
 func withFar(to far) func(*proxy.Options) { return func(o *proxy.Options) { o.Far = to } }

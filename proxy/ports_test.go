@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // ports opens any port that is asked for at one of the host's choice.
@@ -56,12 +57,12 @@ func TestPortsOfServices(t *testing.T) {
 				all, _ := io.ReadAll(c)
 				_, _ = c.Write(all)
 			})
-		until(t, "the port is not opened", func() bool { return p.at(port) != nil })
+		waittest.Until(t, "the port is open", func() bool { return p.at(port) != nil })
 		c, err := net.Dial("tcp", p.at(port).Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(waittest.Patience))
 		_, _ = io.WriteString(c, "hello")
 		_ = c.(*net.TCPConn).CloseWrite()
 		got, err := io.ReadAll(bufio.NewReader(c))
@@ -83,13 +84,11 @@ func TestPortsOfServices(t *testing.T) {
 		if string(got) != want {
 			t.Errorf("%s: the machine heard %q, not %q", version, got, want)
 		}
-		until(
-			t,
-			"it is not in the log",
-			func() bool { return strings.Contains(r.log.String(), `"machine":"`+id+`"`) },
-		)
+		waittest.Until(t, "it is in the log", func() bool {
+			return strings.Contains(r.log.String(), `"machine":"`+id+`"`)
+		})
 		r.host.own.Gone(id)
-		until(t, "the port stays open", func() bool {
+		waittest.Until(t, "the port is closed", func() bool {
 			c, err := net.Dial("tcp", p.at(port).Addr().String())
 			if err == nil {
 				c.Close()

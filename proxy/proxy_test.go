@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestOneWakeForABurst: all that ask for a machine that sleeps are answered, and it is started once.
@@ -29,11 +30,8 @@ func TestOneWakeForABurst(t *testing.T) {
 		conns[i] = r.connect()
 		conns[i].send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: shop.localhost\r\n\r\n", i))
 	}
-	until(
-		t,
-		"they are not held",
-		func() bool { return strings.Contains(metric(t, r, "held_requests"), fmt.Sprint(burst)) },
-	)
+	waittest.See(t, "all are held", func() string { return metric(t, r, "held_requests") },
+		func(held string) bool { return strings.Contains(held, fmt.Sprint(burst)) })
 	close(r.host.slow)
 	for i, c := range conns {
 		all.Go(func() {
@@ -80,13 +78,12 @@ func TestAMachineThatEndsWhileItIsAwaited(t *testing.T) {
 	g.silent = true
 	done := make(chan *http.Response, 1)
 	go func() { resp, _ := r.get("shop", "/"); done <- resp }()
-	until(t, "it is not started", func() bool { n, _ := r.host.count(); return n == 1 })
+	waittest.Until(t, "it is started once", func() bool { n, _ := r.host.count(); return n == 1 })
 	r.host.set("m1", machine.Started) // and listens at nothing
-	until(
-		t,
-		"it is not up",
-		func() bool { m, _ := r.host.Machine(t.Context(), "shop", "m1"); return m.State == "started" },
-	)
+	waittest.Until(t, "it is up", func() bool {
+		m, _ := r.host.Machine(t.Context(), "shop", "m1")
+		return m.State == "started"
+	})
 	r.host.set("m1", machine.Stopped)
 	if resp := <-done; resp.StatusCode != http.StatusServiceUnavailable ||
 		resp.Header.Get("Souk-Error") != "wake_failed" {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // recorder is a machine that keeps every byte that it is sent, and answers what a strict reader takes for a request.
@@ -338,19 +339,9 @@ func TestSmuggling(t *testing.T) {
 				reply := halfClosed(c)
 				c.Close()
 				seen, total := rec.take()
-				until(
-					t,
-					fmt.Sprintf(
-						"%s: more requests came than were sent; the last are %v, of %q, which was answered %q",
-						a.name,
-						seen,
-						clip(a.raw),
-						clip(reply),
-					),
-					func() bool {
-						return strings.Count(r.log.String(), `"machine":"m1"`) >= total
-					},
-				)
+				what := fmt.Sprintf("%s: all requests that came were sent; the last are %v, of %q, answered %q",
+					a.name, seen, clip(a.raw), clip(reply))
+				waittest.Until(t, what, func() bool { return strings.Count(r.log.String(), `"machine":"m1"`) >= total })
 			}
 			rec.check(t)
 		})
@@ -372,7 +363,7 @@ func halfClosed(c *raw) string {
 		var slow net.Error
 		if errors.As(err, &slow) && slow.Timeout() && !half {
 			half = true
-			_ = c.SetReadDeadline(time.Now().Add(patience))
+			_ = c.SetReadDeadline(time.Now().Add(waittest.Patience))
 			_ = c.Conn.(*net.TCPConn).CloseWrite()
 			continue
 		}

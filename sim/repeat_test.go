@@ -15,7 +15,6 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/runtime/runtimetest"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 )
@@ -45,20 +44,17 @@ func report(t testing.TB) []byte {
 func TestReportIsWritten(t *testing.T) {
 	path := os.Getenv("SOUK_TEST_REPORT")
 	if path == "" {
-		t.Skip("only for TestRaceDetectorChangesNoByte, which sets SOUK_TEST_REPORT")
+		t.Skip("only for TestLongRaceDetectorChangesNoByte, which sets SOUK_TEST_REPORT")
 	}
 	if err := os.WriteFile(path, report(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestRaceDetectorChangesNoByte builds the simulator with the race detector, another compiler pipeline, and compares
+// TestLongRaceDetectorChangesNoByte builds the simulator with the race detector, another compiler pipeline, and compares
 // what it reports, hashes of all events and all, with what this build reports. SOUK_TEST_TOOLCHAIN=go1.N.P does it with
 // another Go.
-func TestRaceDetectorChangesNoByte(t *testing.T) {
-	if testing.Short() || os.Getenv("SOUK_TEST_REPORT") != "" {
-		t.Skip("builds the simulator once more")
-	}
+func TestLongRaceDetectorChangesNoByte(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	args := []string{"test", "-race", "-count=1", "-run", "^TestReportIsWritten$", "."}
 	cmd := exec.Command("go", args...)
@@ -109,14 +105,15 @@ func TestEventHash(t *testing.T) {
 	}
 }
 
-// TestSubscoresRecompute: of a million scored candidates of 250,000 placements, what was stored (some through JSON)
+// TestLongSubscoresRecompute: of a million scored candidates of 250,000 placements, what was stored (some through JSON)
 // recomputes to the decision: every subscore adds up, the policy scores the same again, and the first candidate is the
 // best that fits.
-func TestSubscoresRecompute(t *testing.T) {
-	n := 250_000 // of four candidates each
-	if testing.Short() || runtimetest.RaceEnabled {
-		n = 20_000
-	}
+func TestLongSubscoresRecompute(t *testing.T) { subscoresRecompute(t, 250_000) }
+
+// TestSubscoresRecompute has fewer.
+func TestSubscoresRecompute(t *testing.T) { subscoresRecompute(t, 20_000) }
+
+func subscoresRecompute(t *testing.T, n int) {
 	rng, p := rand.New(rand.NewPCG(14, 0)), placement.Default()
 	regions := []cluster.Region{"fra", "ams", "iad"}
 	bad := 0

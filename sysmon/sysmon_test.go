@@ -1,6 +1,7 @@
 package sysmon
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestTheMonitorIsFound: while goroutines run, the monitor is the thread that sleeps and looks, again and again, and
@@ -38,7 +40,7 @@ func TestTheMonitorIsFound(t *testing.T) {
 		t.Skipf("this kernel does not say what a thread does: %v", err)
 	}
 	sleeps := 0
-	for end := time.Now().Add(10 * time.Second); sleeps < 20 && time.Now().Before(end); {
+	waittest.See(t, fmt.Sprintf("thread %d is seen asleep 20 times", tid), func() int {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -46,10 +48,8 @@ func TestTheMonitorIsFound(t *testing.T) {
 		if call, _, _ := strings.Cut(string(raw), " "); call == strconv.Itoa(syscall.SYS_NANOSLEEP) {
 			sleeps++
 		}
-	}
-	if sleeps < 20 {
-		t.Errorf("thread %d is not the monitor: it was seen asleep %d times in 10 s", tid, sleeps)
-	}
+		return sleeps
+	}, func(sleeps int) bool { return sleeps >= 20 })
 }
 
 // TestCalm: the kernel has noted it, for the monitor and for no other thread; without the privilege it is said why not.

@@ -60,6 +60,7 @@ func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *cli
 
 // TestNamesAndKeysHoldInTheCluster: of one name, or one key, asked for at three members at once, there is one machine.
 func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
+	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)

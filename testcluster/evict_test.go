@@ -14,6 +14,7 @@ import (
 // TestAnEvictionIsCarriedOn: the agent that does it is killed after every step, and a rotation was on its way before,
 // whose key the evicted member has. In the end it has nothing that opens anything.
 func TestAnEvictionIsCarriedOn(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	const issuer, other, bad = 0, 1, 2
 	value := "hush"
@@ -90,6 +91,7 @@ func tried(t *testing.T, c *testcluster.Cluster, id string) {
 
 // TestACheckFindsWhatIsLeft: of a member that was removed and not evicted, the key of gossip still opens it.
 func TestACheckFindsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	id := string(c.Worker(2))
 	if err := c.Client(0).RemoveMember(t.Context(), id, "test", "stolen", true); err != nil {

@@ -45,9 +45,10 @@ func calls(c *testcluster.Cluster, i int, f func()) map[string]uint64 {
 // TestRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's,
 // and one more for a first choice that has become full unheard.
 func TestRoundTrips(t *testing.T) {
+	t.Parallel()
 	k := gossiptest.Fast()
 	// nothing is broadcast, and pulls take their time: views are stale
-	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second
+	k.Flush, k.Settle, k.Sync = time.Hour, 5*time.Second, 5*time.Second
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)
@@ -105,6 +106,34 @@ func TestRoundTrips(t *testing.T) {
 			func() bool { return used(t, c, 0, c.Worker(1)).Memory < 15*256 })
 	}
 	t.Error("the view was never stale")
+}
+
+// TestCreatesInARowSpread: a member spreads what it creates in a row over the workers, though none of them has told of
+// anything yet.
+func TestCreatesInARowSpread(t *testing.T) {
+	t.Parallel()
+	k := gossiptest.Fast()
+	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})
+	for try := range 5 {
+		name := fmt.Sprint("spread-", try)
+		if _, err := c.Client(0).CreateApp(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		at := map[cluster.WorkerID]int{}
+		for range 6 {
+			l := launch("")
+			l.Scheduling = &machine.Scheduling{Spread: []machine.Spread{{Attribute: "worker", MaxSkew: 1}}}
+			m, err := c.Client(0).Launch(t.Context(), name, l, client.LaunchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at[m.Worker]++
+		}
+		if len(at) != 3 || at[c.Worker(0)] != 2 || at[c.Worker(1)] != 2 {
+			t.Errorf("%s: %v", name, at)
+		}
+	}
 }
 
 // used returns what a member thinks that a worker has granted.

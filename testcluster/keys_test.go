@@ -16,6 +16,7 @@ import (
 // removed one hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes
 // back by itself.
 func TestGossipKeyRotation(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 4)
 	const issuer, other, bad, away = 0, 1, 2, 3
 	value := "before"
@@ -126,6 +127,7 @@ func ghost(t *testing.T, c *testcluster.Cluster, name cluster.WorkerID, key []by
 // TestAGhostDoesNotHoldUpARotation: who has the old key, and so names in gossip, is no member without a certificate
 // (security H6).
 func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
+	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	const issuer, other, down = 0, 1, 2
 	old := c.Member(issuer).Identity().GossipKeys().Keys[0]
@@ -148,6 +150,7 @@ func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
 // away, and uses a key that the other lacks: neither reads the other's gossip, and the other knows no right address of
 // it. The issuer tells it over the wire.
 func TestAnIssuerThatMovedIsFound(t *testing.T) {
+	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	const issuer, other = 0, 1
 	c.Meet()

@@ -47,6 +47,7 @@ func oneOnEach(t *testing.T, c *testcluster.Cluster) map[cluster.WorkerID]*machi
 // TestOneGossipsAndCannotBeCalled: a firewall lets gossip through and no calls. The others list and tell what they know
 // and name the one that could not be asked; they go on placing; and what nobody has is not found in the end.
 func TestOneGossipsAndCannotBeCalled(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	at := oneOnEach(t, c)
 	c.Firewall(2, true)
@@ -118,6 +119,7 @@ func TestOneGossipsAndCannotBeCalled(t *testing.T) {
 
 // TestListsInTheMomentOfADeath: that a member has just died, and nobody knows yet, fails no list.
 func TestListsInTheMomentOfADeath(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	of := oneOnEach(t, c)[c.Worker(2)]
 	cl, ctx := c.Client(0), t.Context()

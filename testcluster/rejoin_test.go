@@ -29,6 +29,7 @@ func loseDisk(t *testing.T, c *testcluster.Cluster, i int) {
 // member that cannot be heard like any other: what it has is listed, its names are taken, and its id is not given away;
 // also by those that have begun anew meanwhile.
 func TestOneThatJoinedAnewDies(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	loseDisk(t, c, 2)
 	c.Meet()
@@ -81,6 +82,7 @@ func TestOneThatJoinedAnewDies(t *testing.T) {
 
 // TestRemovedAndBackWithinASecond: both say success, and so it is.
 func TestRemovedAndBackWithinASecond(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 2)
 	for i := range 3 { // one of them may happen to be in two seconds
 		loseDisk(t, c, 1)
@@ -96,6 +98,7 @@ func TestRemovedAndBackWithinASecond(t *testing.T) {
 // TestOneThatIsNotKnownIsRemoved: it was saved by an earlier life of the member that is asked, or its certificate is
 // known where it was signed, or somebody insists; and its certificate then opens nothing.
 func TestOneThatIsNotKnownIsRemoved(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	c.Until("all have written down who there is", func() bool {
 		for _, i := range []int{0, 1} {

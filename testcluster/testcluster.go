@@ -35,6 +35,7 @@ import (
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -47,9 +48,6 @@ type Options struct {
 
 // region is every member's.
 const region = "local"
-
-// patience bounds every wait of this package; it matters only when something is wrong.
-const patience = time.Minute
 
 // Cluster is one. Its methods are for the test's goroutine; they end the test when something goes wrong.
 type Cluster struct {
@@ -390,17 +388,7 @@ func (c *Cluster) Meet() {
 // Until waits for a condition that has no event of its own.
 func (c *Cluster) Until(what string, f func() bool) {
 	c.t.Helper()
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-late.C:
-			c.t.Fatalf("waited %v, and it is still not so that %s", patience, what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(c.t, what, f)
 }
 
 // Saved returns the members that one has written down, with their addresses.

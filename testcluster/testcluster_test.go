@@ -52,6 +52,7 @@ func begin(t *testing.T, n int) *testcluster.Cluster {
 
 // TestAnyMemberAnswers: what is made through one is seen, explained, stopped and destroyed through any other.
 func TestAnyMemberAnswers(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	for i := range 3 {
 		m := made(t, c.Client(i), fmt.Sprintf("m-%d", i))
@@ -83,6 +84,7 @@ func TestAnyMemberAnswers(t *testing.T) {
 
 // TestViewsFollow: every member comes to know what the others have used, without asking.
 func TestViewsFollow(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	for i := range 6 {
 		made(t, c.Client(0), fmt.Sprint("m-", i))
@@ -104,6 +106,7 @@ func TestViewsFollow(t *testing.T) {
 
 // TestSharedThings: secrets and policies made at one member are at all.
 func TestSharedThings(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	value := "a"
 	if err := c.Client(1).SetSecrets(t.Context(), app, map[string]*string{"KEY": &value}); err != nil {
@@ -139,6 +142,7 @@ func TestSharedThings(t *testing.T) {
 
 // TestOneIsDown: the others go on; what the one has they do not call missing; and it comes back as it was.
 func TestOneIsDown(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	at := map[cluster.WorkerID]*machine.Machine{}
 	for i := 0; len(at) < 3 && i < 20; i++ {
@@ -179,6 +183,7 @@ func TestOneIsDown(t *testing.T) {
 // TestRepeatedAtOneThatRestarts: a member that has just begun, and has not heard the others yet, does not say that
 // their machines do not exist, nor makes them a second time.
 func TestRepeatedAtOneThatRestarts(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	l := launch("once")
 	l.ID = "1a2b3c4d5e6f70"
@@ -208,6 +213,7 @@ func TestRepeatedAtOneThatRestarts(t *testing.T) {
 
 // TestColdStart: after a power loss of all, every machine is back, once, and all members agree.
 func TestColdStart(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	var ms []*machine.Machine
 	for i := range 6 {

@@ -10,6 +10,7 @@ import (
 
 // TestATokenOfARemovedMember: who has the disk of a member that was removed has its token, which is let in nowhere.
 func TestATokenOfARemovedMember(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	const bad = 2
 	good := func(i int) bool {

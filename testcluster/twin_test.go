@@ -25,6 +25,7 @@ func halted(c *testcluster.Cluster, i int) func() bool {
 // both say so, what runs goes on, and restarting them changes nothing; until somebody says which one lives. The other's
 // id is then gone.
 func TestACopiedDisk(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	at := oneOnEach(t, c)
 	const original = 2
@@ -118,6 +119,7 @@ func TestACopiedDisk(t *testing.T) {
 // TestTheCopyLives: the original's host dies, and its copy is said to live. The others find it as soon as they have
 // lost the original; no exchange of memberlist's own, which may come half a minute later, is needed for it.
 func TestTheCopyLives(t *testing.T) {
+	t.Parallel()
 	k := gossiptest.Fast()
 	k.PushPull = time.Hour
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: k})
@@ -150,6 +152,7 @@ func TestTheCopyLives(t *testing.T) {
 
 // TestAMemberMoves: one that comes back at another address is the same, and nobody takes it for two.
 func TestAMemberMoves(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	oneOnEach(t, c)
 	for range 3 {
@@ -168,6 +171,7 @@ func TestAMemberMoves(t *testing.T) {
 
 // TestAloneItBegins: a worker whose peers cannot be heard begins all the same, after a bounded time.
 func TestAloneItBegins(t *testing.T) {
+	t.Parallel()
 	c := begin(t, 3)
 	oneOnEach(t, c)
 	runs := c.Runs(2)

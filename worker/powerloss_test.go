@@ -3,7 +3,6 @@ package worker_test
 import (
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
@@ -11,7 +10,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -168,13 +167,10 @@ func TestAStartThatTakesLongIsSeen(t *testing.T) {
 	g.NewID = true
 	granted := make(chan error, 1)
 	go func() { _, err := b.Grant(t.Context(), g); granted <- err }()
-	seen := func() bool {
+	waittest.Until(t, "the machine is being created", func() bool {
 		ms, err := b.Machines(t.Context(), "", false)
 		return err == nil && len(ms) == 1 && ms[0].State == machine.Creating
-	}
-	if err := wait.Until(t.Context(), time.Millisecond, seen); err != nil {
-		t.Error(err)
-	}
+	})
 	close(goOn)
 	if err := <-granted; err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ const keyHosts = "hosts"
 //	image FILE             write an image as docker save does, net:1, whose program serves a text and asks for others'
 //	clean NAME...          end the reapers, and wait until hosts have of networks what they had at the beginning
 func TestBetweenScripts(t *testing.T) {
+	t.Parallel()
 	if apart(t, nil) {
 		betweenScripts(t, netplan.WireGuard)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // scriptAgent is one agent of a script: its process, and how it is reached.
@@ -47,6 +49,7 @@ const keyAgents = "agents"
 //	until CMD...           run CMD until it succeeds; a minute at most
 //	dig ADDR NAME TYPE WANT, dig-odd ADDR   ask a DNS server; $DNS_A is an address that is free for one
 func TestClusterScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/cluster",
 		RequireExplicitExec: true,
@@ -159,18 +162,13 @@ func scriptKillAgent(ts *testscript.TestScript, _ bool, args []string) {
 	<-a.done
 }
 
-// retry asks until f is content.
+// retry asks until f is content, for as long as tests wait.
 func retry(ts *testscript.TestScript, what string, f func(ctx context.Context) bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !f(ctx) {
-		select {
-		case <-ctx.Done():
-			ts.Fatalf("%s: not within a minute", what)
-		case <-tick.C:
-		}
+	if wait.Until(ctx, 50*time.Millisecond, func() bool { return f(ctx) }) != nil {
+		ts.Fatalf("waited %v in vain until %s; last seen: %s%s", waittest.Patience, what, ts.ReadFile("stdout"),
+			ts.ReadFile("stderr"))
 	}
 }
 

@@ -61,6 +61,7 @@ var freeText = []string{
 // Every flag that takes a word completes it, or is known to be what a user makes up; every argument has a place in the
 // command's usage line.
 func TestEveryFlagIsCompleted(t *testing.T) {
+	t.Parallel()
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,11 +17,11 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // The size of the crash test. Capacity is for fewer than are launched, so that some are refused.
 const (
-	crashRounds   = 20
 	crashLaunches = 200
 	crashRoom     = 150
 )
@@ -43,19 +42,23 @@ func lost(err error) bool {
 		strings.Contains(fmt.Sprint(err), "shutting down")
 }
 
-// TestCrash kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
+// TestLongCrash kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
 // was acknowledged exists exactly once as a process, none that was refused does, and a launch whose answer was lost
 // can be repeated with its key and has then been done once.
+func TestLongCrash(t *testing.T) {
+	t.Parallel()
+	crash(t, 20)
+}
+
+// TestCrash kills it less often.
 func TestCrash(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
-	exe := filepath.Join(t.TempDir(), "souk")
-	if out, err := exec.Command("go", "build", "-o", exe, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	t.Parallel()
+	crash(t, 3)
+}
+
+func crash(t *testing.T, rounds int) {
 	var log syncBuffer
-	own := &live.Souk{Exe: exe, State: filepath.Join(t.TempDir(), "state"), Stderr: &log,
+	own := &live.Souk{Exe: soukExe(t), State: filepath.Join(t.TempDir(), "state"), Stderr: &log,
 		Args: []string{"--cpus", "1000", "--memory", fmt.Sprint(crashRoom * 256)}}
 	if err := own.Start(); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
@@ -67,57 +70,52 @@ func TestCrash(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	span := 2 * time.Second // the first round only; then as long as all launches of a round took
+	// Durations for sleep that begin so nobody else has: the test's process, and which test of it.
+	prefix := fmt.Sprintf("9%07d%d.", os.Getpid(), rounds)
 	totals := map[string]int{}
-	for round := range crashRounds {
-		span = crashRound(t, own, round, time.Duration(rng.Int64N(int64(span))), span, totals)
+	for round := range rounds {
+		// The moment is an answer, so that some launches are always answered and some never.
+		crashRound(t, own, prefix, round, rng.IntN(crashRoom), totals)
 		if t.Failed() {
 			t.Logf("souk said:\n%s", log.String())
 			return
 		}
 	}
-	t.Logf("over %d rounds: %v", crashRounds, totals)
+	t.Logf("over %d rounds: %v", rounds, totals)
 	if totals["acknowledged"] == 0 || totals["lost"] == 0 {
 		t.Errorf("the moments were not spread: %v", totals)
 	}
 }
 
-func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Duration,
-	totals map[string]int) time.Duration {
+// crashRound begins all launches and kills souk when so many have been answered.
+func crashRound(t *testing.T, own *live.Souk, prefix string, round, moment int, totals map[string]int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	as := make([]*attempt, crashLaunches)
+	answers := make(chan struct{}, crashLaunches)
 	var wg sync.WaitGroup
-	killed := make(chan struct{})
-	begin := time.Now()
-	time.AfterFunc(moment, func() {
-		own.Kill()
-		close(killed)
-	})
 	cl := own.Client
 	for i := range as {
-		// A duration for sleep that nobody else has: the test's process, the round, the launch.
 		as[i] = &attempt{
-			mark: fmt.Sprintf("9%07d.%02d%03d", os.Getpid(), round, i),
+			mark: fmt.Sprintf("%s%02d%03d", prefix, round, i),
 			key:  fmt.Sprintf("crash-%d-%d", round, i),
 		}
-		wg.Go(func() { launchMarked(ctx, cl, as[i]) })
+		wg.Go(func() { launchMarked(ctx, cl, as[i]); answers <- struct{}{} })
 	}
+	for range moment {
+		<-answers
+	}
+	own.Kill()
 	wg.Wait()
-	if took := time.Since(begin); took < moment { // all were answered before the kill
-		span = took + took/4
-	} else {
-		span += span / 10
-	}
-	<-killed
 	if err := own.Start(); err != nil {
 		t.Errorf("round %d: souk does not start again: %v", round, err)
-		return span
+		return
 	}
 	count(as, totals)
+	when := fmt.Sprintf("round %d, killed after %d answers", round, moment)
 	settleAll(ctx, t, own.Client)
-	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v", round, moment))
+	checkCrash(ctx, t, own, prefix, as, when)
 	// Whose answer was lost asks again, with the same key.
 	for _, a := range as {
 		if a.err != nil && lost(a.err) {
@@ -126,14 +124,13 @@ func crashRound(t *testing.T, own *live.Souk, round int, moment, span time.Durat
 	}
 	wg.Wait()
 	settleAll(ctx, t, own.Client)
-	checkCrash(ctx, t, own, as, fmt.Sprintf("round %d, killed after %v, asked again", round, moment))
+	checkCrash(ctx, t, own, prefix, as, when+", asked again")
 	if err := live.DestroyAll(ctx, own.Client, ""); err != nil {
 		t.Errorf("round %d: clean-up: %v", round, err)
 	}
-	if left := marked(t, fmt.Sprintf("9%07d.", os.Getpid())); len(left) > 0 {
+	if left := marked(t, prefix); len(left) > 0 {
 		t.Errorf("round %d: after every machine is destroyed these still run: %v", round, left)
 	}
-	return span
 }
 
 func count(as []*attempt, totals map[string]int) {
@@ -176,7 +173,7 @@ func settleAll(ctx context.Context, t *testing.T, cl *client.Client) {
 }
 
 // checkCrash holds machines, processes and answers against each other.
-func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt, when string) {
+func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, prefix string, as []*attempt, when string) {
 	t.Helper()
 	ms, err := own.Client.AllMachines(ctx, client.ListOptions{})
 	if err != nil {
@@ -189,7 +186,7 @@ func checkCrash(ctx context.Context, t *testing.T, own *live.Souk, as []*attempt
 		byMark[m.Config.Init.Exec[1]] = append(byMark[m.Config.Init.Exec[1]], m)
 		byID[m.ID] = m
 	}
-	running := marked(t, fmt.Sprintf("9%07d.", os.Getpid()))
+	running := marked(t, prefix)
 	for _, a := range as {
 		machines, processes := byMark[a.mark], running[a.mark]
 		switch {

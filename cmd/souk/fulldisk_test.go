@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,16 +18,14 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestDiskFillsUp fills the disk of a souk that is at work, while clients launch and destroy, and something else takes
 // each byte that is given up. The process lives on. It lists, stops and destroys, and takes nothing new; once there is
 // room it takes new things again by itself, and what was acknowledged is there, also after kill -9.
 func TestDiskFillsUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes ten seconds")
-	}
+	t.Parallel()
 	state := smallDisk(t)
 	var log syncBuffer
 	own := &live.Souk{Exe: soukExe(t), State: state, Stderr: &log, Args: []string{"--cpus", "1000", "--memory",
@@ -52,18 +49,18 @@ func TestDiskFillsUp(t *testing.T) {
 	pid := own.Cmd.Process.Pid
 	load := startLoad(t, own.Client)
 	emptied := fillUp(t, filepath.Join(state, "ballast"))
-	full := until(t, func() bool { return fault.CodeOf(submit(t, own.Client)) == "disk_full" })
+	full := until(t, "a job is refused", func() bool { return fault.CodeOf(submit(t, own.Client)) == "disk_full" })
 	t.Logf("nothing new is taken %v after the disk was full", full)
 	whileFull(t, own.Client, kept)
 	kept = kept[4:]
 	emptied()
-	back := until(t, func() bool { return submit(t, own.Client) == nil })
+	back := until(t, "a job is taken again", func() bool { return submit(t, own.Client) == nil })
 	t.Logf("new things are taken %v after there was room", back)
 	acknowledged := append(load.end(), kept...)
 	if own.Cmd.Process.Pid != pid || own.Cmd.Process.Signal(syscall.Signal(0)) != nil {
 		t.Fatal("the process has ended")
 	}
-	until(t, func() bool { // the worker looks once a second
+	waittest.Until(t, "a launch is taken again", func() bool { // the worker looks once a second
 		m, err := own.Client.Launch(t.Context(), live.App, live.LaunchOf([]string{"/bin/sleep", "1000"}, false),
 			client.LaunchOptions{})
 		if err == nil {
@@ -236,13 +233,9 @@ func fillUp(t *testing.T, path string) (empty func()) {
 }
 
 // until waits, and returns how long.
-func until(t *testing.T, is func() bool) time.Duration {
+func until(t *testing.T, what string, so func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := wait.Until(ctx, 20*time.Millisecond, is); err != nil {
-		t.Fatal(fmt.Errorf("waited %v in vain: %w", time.Since(began), err))
-	}
+	waittest.Until(t, what, so)
 	return time.Since(began)
 }

@@ -66,7 +66,10 @@ const keyOwn = "own-souk"
 //
 // and the conditions [containers] and [sandboxes], this host can run them, by runc and by runsc, and [web], it has curl
 // and busybox's small web server.
-func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script")
+}
 
 func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{

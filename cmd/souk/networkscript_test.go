@@ -21,6 +21,7 @@ const envApart = "SOUK_TEST_APART"
 // TestNetworkScripts runs testdata/network as TestScripts runs testdata/script, in a network namespace of its own: what
 // is done to the host's network is done to that one.
 func TestNetworkScripts(t *testing.T) {
+	t.Parallel()
 	if apart(t, nil) {
 		runScripts(t, "testdata/network")
 	}

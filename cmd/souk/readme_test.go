@@ -19,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli/server"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const (
@@ -46,7 +47,7 @@ func readmeSteps() []readmeStep {
 		{say: "In another one, make a machine. It is answered once its program has been started:"},
 		{run: `souk run --name hello -- /bin/sh -c 'while true; do echo "$SOUK_NAME is process $$"; sleep 1; done'`},
 		{run: `souk ps`},
-		{quiet: `until souk logs hello | grep -q hello; do :; done`},
+		{quiet: `until souk logs hello | grep -q hello; do sleep 0.1; done`},
 		{run: `souk logs --tail 1 hello`},
 		{run: `souk exec hello -- /bin/sh -c 'echo "run beside $SOUK_NAME"; exit 3'; echo "exit code $?"`},
 		{say: "Why is it there? And why not, when the answer is no?"},
@@ -60,7 +61,7 @@ func readmeSteps() []readmeStep {
 		{dev: "souk dev &"},
 		{quiet: `souk wait --state started --timeout 30s hello`},
 		{run: `souk ps`},
-		{quiet: `until [ $(souk logs hello | wc -l) -gt 2 ]; do :; done`},
+		{quiet: `until [ $(souk logs hello | wc -l) -gt 2 ]; do sleep 0.1; done`},
 		{run: `souk logs hello | sort | uniq`},
 		{say: "And the rest of its life:"},
 		{run: `souk stop hello`},
@@ -79,7 +80,7 @@ func httpSteps() []readmeStep {
 		{run: `curl -s http://hello.localhost:4284`},
 		{say: "Nobody asks for a second, and it is stopped. The next request waits until it answers again, and " +
 			"says where the time went:"},
-		{quiet: `until souk ps --state stopped -q | grep -q .; do :; done`},
+		{quiet: `until souk ps --state stopped -q | grep -q .; do sleep 0.1; done`},
 		{run: `souk services`},
 		{run: `curl -si http://hello.localhost:4284 | grep -e HTTP -e Souk-Wake -e hello | tr -d "\r"`},
 		{run: `souk destroy --force hello`},
@@ -103,14 +104,14 @@ func imageSteps() []readmeStep {
 		{say: "A machine of it has files, processes and an address of its own:"},
 		{run: `souk run --name box tiny:1 -- /bin/sh -c ` + loop},
 		{run: `souk ps`},
-		{quiet: `until souk logs box | grep -q box; do :; done`},
+		{quiet: `until souk logs box | grep -q box; do sleep 0.1; done`},
 		{run: `souk exec box -- /bin/sh -c 'echo mine > /written; hostname; ls /'`},
 		{say: "It outlives souk, too, and what it has written stays until it ends; a start begins with the image's " +
 			"files."},
 		{run: `kill -9 $(cat ~/.local/state/souk/dev/lock)`},
 		{dev: "souk dev &"},
 		{quiet: `souk wait --state started --timeout 30s box`},
-		{quiet: `until [ $(souk logs box | wc -l) -gt 2 ]; do :; done`},
+		{quiet: `until [ $(souk logs box | wc -l) -gt 2 ]; do sleep 0.1; done`},
 		{run: `souk logs box | sort | uniq`},
 		{run: `souk exec box -- /bin/ls /written`},
 		{run: `souk stop box && souk start box`},
@@ -122,10 +123,14 @@ func imageSteps() []readmeStep {
 
 // TestReadme runs the first five minutes and holds README.md to them. What differs from run to run (ids, times,
 // amounts) is masked for the comparison, but stands in README.md as it was recorded.
-func TestReadme(t *testing.T) { transcript(t, readmeSteps(), readmeBegin, readmeEnd) }
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	transcript(t, readmeSteps(), readmeBegin, readmeEnd)
+}
 
 // TestReadmeHTTP has a machine that sleeps until it is asked.
 func TestReadmeHTTP(t *testing.T) {
+	t.Parallel()
 	if err := canServeWeb(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
@@ -137,6 +142,7 @@ func TestReadmeHTTP(t *testing.T) {
 
 // TestReadmeImage does it with an image, in a network namespace of its own.
 func TestReadmeImage(t *testing.T) {
+	t.Parallel()
 	_, err := exec.LookPath("busybox")
 	if apart(t, err) {
 		transcript(t, imageSteps(), imageBegin, imageEnd)
@@ -263,9 +269,9 @@ func (r *recorder) run(line string) {
 	r.b.WriteString("$ " + line + "\n" + r.shown(string(out)))
 }
 
-// shell runs a line, which has a minute.
+// shell runs a line, for as long as tests wait.
 func (r *recorder) shell(line string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waittest.Patience)
 	defer cancel()
 	line = strings.ReplaceAll(strings.ReplaceAll(line, defaultDoor, r.door), "--http :8080", "--http :"+r.web)
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
@@ -288,7 +294,7 @@ func (r *recorder) dev(exe, line string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	late := time.AfterFunc(time.Minute, func() { _ = r.cmd.Process.Kill() })
+	late := time.AfterFunc(waittest.Patience, func() { _ = r.cmd.Process.Kill() })
 	defer late.Stop()
 	r.b.WriteString("$ " + line + "\n")
 	sc := bufio.NewScanner(out)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const (
@@ -42,6 +45,8 @@ func clusterSteps() []clusterStep {
 		onB   = `souk ps | awk '$5 == "b" { print $2 }'`
 		said  = `[ $(souk logs {WEB} | wc -l) -gt 1 ]`
 		one   = `[ $(souk logs {WEB} | sort -u | wc -l) = 1 ]`
+		webs  = `for n in 1 2 3; do souk run --name web-$n --spread worker -- ` +
+			`/bin/sh -c 'while sleep 1; do echo "$SOUK_NAME is process $$"; done'; done > /dev/null`
 	)
 	return []clusterStep{
 		{say: "On the first host:"},
@@ -57,8 +62,7 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: alive}, {on: "b", quiet: alive}, {on: "c", quiet: alive},
 		{say: "There is no leader: any of them answers for all."},
 		{on: "c", run: `souk members`},
-		{on: "c", run: `for n in 1 2 3; do souk run --name web-$n --spread worker -- ` +
-			`/bin/sh -c 'while sleep 1; do echo "$SOUK_NAME is process $$"; done'; done > /dev/null`},
+		{on: "c", run: webs},
 		{on: "a", quiet: all},
 		{on: "b", quiet: all},
 		{on: "b", quiet: onB, keep: "WEB"},
@@ -97,6 +101,7 @@ func clusterSteps() []clusterStep {
 
 // TestReadmeCluster has the first hour with a cluster on three hosts, and holds README.md to it.
 func TestReadmeCluster(t *testing.T) {
+	t.Parallel()
 	if lacks := lacksForHosts(); lacks != "" {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("hosts cannot be made here; lacking: %s", lacks)
@@ -183,19 +188,17 @@ func (r *clusterRecorder) step(s clusterStep) {
 	}
 }
 
-// until runs a line until it succeeds, for a minute at most.
-func (r *clusterRecorder) until(h *readmeHost, line string) string {
+// until runs a line until it succeeds.
+func (r *clusterRecorder) until(h *readmeHost, line string) (said string) {
 	r.t.Helper()
-	end := time.Now().Add(time.Minute)
-	for {
+	waittest.Succeed(r.t, h.name+"# "+line, func() error {
 		out, err := h.command(line).CombinedOutput()
-		if err == nil {
-			return string(out)
+		if said = string(out); err != nil {
+			return fmt.Errorf("%w: %s", err, said)
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("%s# %s: not within a minute: %v\n%s", h.name, line, err, out)
-		}
-	}
+		return nil
+	})
+	return said
 }
 
 // agent starts an agent, and shows what it prints until it is ready unless that goes into a file.
@@ -218,7 +221,7 @@ func (r *clusterRecorder) agent(h *readmeHost, line string) {
 			r.t.Logf("what the agent of %s has logged:\n%s", h.name, log)
 		}
 	})
-	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(waittest.Patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	said, sc := h.name+"# "+line+"\n", bufio.NewScanner(out)
 	for sc.Scan() {

@@ -23,11 +23,11 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
-// The size of the test of resizes over kill -9. SOUK_TEST_RESIZES asks for more of them.
+// The size of the test of resizes over kill -9.
 const (
-	resizes         = 60
 	resizesPerKill  = 10
 	resizedMachines = 4
 )
@@ -68,30 +68,34 @@ func (x *resizer) run(ctx context.Context, cl *client.Client, n int) error {
 	return nil
 }
 
-// TestResizesOverKill9 resizes four machines at random, all at once, and kills souk, its reaper or both at random
+// TestLongResizesOverKill9 resizes four machines at random, all at once, and kills souk, its reaper or both at random
 // moments. At no time the kernel lets the machines have more together than the worker has: the ledger grows before
 // their limits do, and shrinks behind them. Afterwards each has a shape that was asked for, the newest that was
 // answered or one that was not, its cgroup holds it to that, and the ledger has the sum. None was restarted.
+func TestLongResizesOverKill9(t *testing.T) {
+	t.Parallel()
+	allResizesOverKill9(t, 300)
+}
+
+// TestResizesOverKill9 does it with fewer.
 func TestResizesOverKill9(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	t.Run("processes", func(t *testing.T) { resizesOverKill9(t, "souk/host") })
+	t.Parallel()
+	allResizesOverKill9(t, 40)
+}
+
+func allResizesOverKill9(t *testing.T, total int) {
+	t.Run("processes", func(t *testing.T) { resizesOverKill9(t, "souk/host", total) })
 	t.Run("containers", func(t *testing.T) {
 		if err := oci.Able(oci.DefaultEngine); err != nil && os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		} else if err != nil {
 			t.Skip(err)
 		}
-		resizesOverKill9(t, "busybox:1")
+		resizesOverKill9(t, "busybox:1", total)
 	})
 }
 
-func resizesOverKill9(t *testing.T, image string) {
-	total := resizes
-	if n, err := strconv.Atoi(os.Getenv("SOUK_TEST_RESIZES")); err == nil {
-		total = n
-	}
+func resizesOverKill9(t *testing.T, image string, total int) {
 	var log syncBuffer
 	room := resizeRoom()
 	own := &live.Souk{Exe: soukExe(t), State: filepath.Join(t.TempDir(), "state"), Stderr: &log,
@@ -348,14 +352,8 @@ func checkResized(t *testing.T, cl *client.Client, all []*resizer, kill int) {
 		}
 		return ""
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	why := settled()
-	for tick := time.NewTicker(5 * time.Millisecond); why != "" && time.Now().Before(deadline); why = settled() {
-		<-tick.C
-	}
-	if why != "" {
-		t.Errorf("kill %d: %s", kill, why)
-	}
+	waittest.See(t, fmt.Sprintf("all is settled after kill %d", kill), settled,
+		func(why string) bool { return why == "" })
 	for _, x := range all {
 		x.may = []cluster.Resources{x.heldTo(t)}
 	}

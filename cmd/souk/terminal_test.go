@@ -12,11 +12,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // sitter is a person at a terminal at which souk runs.
@@ -74,20 +74,10 @@ func (s *sitter) text() string {
 	return s.shown.String()
 }
 
-func (s *sitter) until(what string, is func() bool) {
-	s.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not reached: %s; shown was %q", what, s.text())
-		}
-	}
-}
-
 func (s *sitter) sees(text string) {
 	s.t.Helper()
-	s.until(text, func() bool { return strings.Contains(s.text(), text) })
+	waittest.See(s.t, "the screen shows "+text, s.text,
+		func(shown string) bool { return strings.Contains(shown, text) })
 }
 
 // leaves waits for the end of souk, and holds the terminal against how it was.
@@ -112,7 +102,9 @@ func terminalSouk(t *testing.T) *live.Souk {
 	return own
 }
 
-func (s *sitter) raw() { s.until("the terminal is lent", func() bool { return s.modes() != s.was }) }
+func (s *sitter) raw() {
+	waittest.Until(s.t, "the terminal is lent", func() bool { return s.modes() != s.was })
+}
 
 // TestExecOnATerminal is a person at a shell in a machine; however that ends, the terminal is as it was.
 func TestExecOnATerminal(t *testing.T) {
@@ -180,7 +172,7 @@ func TestExecOnATerminal(t *testing.T) {
 		s.raw()
 		s.key("echo 'pid='$$.\n")
 		var pid string
-		s.until("the shell's pid", func() bool {
+		waittest.Until(s.t, "the shell's pid", func() bool {
 			said := regexp.MustCompile(`pid=(\d+)\.`).FindStringSubmatch(s.text())
 			if said != nil {
 				pid = said[1]
@@ -191,7 +183,7 @@ func TestExecOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = s.cmd.Wait() // killed
-		s.until("the shell has ended", func() bool {
+		waittest.Until(s.t, "the shell has ended", func() bool {
 			_, err := os.Stat("/proc/" + pid)
 			return os.IsNotExist(err)
 		})

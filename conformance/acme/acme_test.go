@@ -29,6 +29,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/certs"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -249,26 +250,19 @@ func TestRenewal(t *testing.T) {
 	a := newAuthority(t, door, other, 10)
 	c := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, RenewEvery: 200 * time.Millisecond})})
 	serve(t, door, c.HTTPChallenge(behind))
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	s, err := shown(t, c.TLS(), "shop.example.com")
-	for ; err != nil && t.Context().Err() == nil; s, err = shown(t, c.TLS(), "shop.example.com") {
-		<-tick.C // where the host is so busy that it has ended before it is shown
-	}
-	first := s.PeerCertificates[0]
-	for list := c.Certificates(); !list[0].NotAfter.After(first.NotAfter); list = c.Certificates() {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal("it was not renewed")
+	var first *x509.Certificate
+	waittest.Succeed(t, "it is shown", func() error { // a busy host may show it only after its end
+		s, err := shown(t, c.TLS(), "shop.example.com")
+		if err == nil {
+			first = s.PeerCertificates[0]
 		}
-	}
-	for s.PeerCertificates[0].Equal(first) {
-		<-tick.C
-		if next, err := shown(t, c.TLS(), "shop.example.com"); err == nil {
-			s = next
-		}
-	}
+		return err
+	})
+	waittest.Until(t, "it is renewed", func() bool { return c.Certificates()[0].NotAfter.After(first.NotAfter) })
+	waittest.Until(t, "the new one is shown", func() bool {
+		s, err := shown(t, c.TLS(), "shop.example.com")
+		return err == nil && !s.PeerCertificates[0].Equal(first)
+	})
 }
 
 // TestKeysAreSealed with the key from outside, those of the account and of certificates.

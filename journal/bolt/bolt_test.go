@@ -32,13 +32,9 @@ func open(dir string) (journal.Journal, error) {
 
 func TestConformance(t *testing.T) { journaltest.Run(t, open) }
 
-func TestCrash(t *testing.T) {
-	rounds := 12
-	if testing.Short() {
-		rounds = 3
-	}
-	journaltest.Crash(t, open, rounds)
-}
+func TestCrash(t *testing.T) { journaltest.Crash(t, open, 3) }
+
+func TestLongCrash(t *testing.T) { journaltest.Crash(t, open, 12) }
 
 // filled makes a journal with small and large records and gives its path.
 func filled(t testing.TB, records, size int) string {

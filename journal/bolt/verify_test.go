@@ -206,16 +206,18 @@ func accepted(t testing.TB, raw []byte, got map[string]string) {
 	}
 }
 
-// TestRandomDamage damages a journal more cleverly than a disk would: whole words, with the metas made good again.
-func TestRandomDamage(t *testing.T) {
+// TestLongRandomDamage damages a journal more cleverly than a disk would: whole words, with the metas made good again.
+func TestLongRandomDamage(t *testing.T) { randomDamage(t, 4000) }
+
+// TestRandomDamage does it less often.
+func TestRandomDamage(t *testing.T) { randomDamage(t, 500) }
+
+func randomDamage(t *testing.T, rounds int) {
 	whole, want := sample(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	rounds, opened := 4000, 0
-	if testing.Short() {
-		rounds = 500
-	}
+	opened := 0
 	for range rounds {
 		raw := append([]byte{}, whole...)
 		for range 1 + random.IntN(3) {

@@ -49,9 +49,9 @@ func openSmall(dir string) (journal.Journal, error) { return openSize(dir, 8<<10
 func TestConformance(t *testing.T)      { journaltest.Run(t, open) }
 func TestConformanceSmall(t *testing.T) { journaltest.Run(t, openSmall) }
 
-func TestCrash(t *testing.T) {
-	journaltest.Crash(t, openSmall, 12)
-}
+func TestCrash(t *testing.T) { journaltest.Crash(t, openSmall, 3) }
+
+func TestLongCrash(t *testing.T) { journaltest.Crash(t, openSmall, 12) }
 
 // crashed gives a directory as kill -9 leaves it after some commits, with the state that was acknowledged.
 func crashed(t *testing.T, commits int, size int64) (dir string, want map[string]string) {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/certs"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // lines is a log that tests read.
@@ -127,19 +128,6 @@ func write(t *testing.T, certFile, keyFile string, ends time.Time, names ...stri
 	return leaf
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal(what)
-		}
-	}
-}
-
 const day = 24 * time.Hour
 
 // TestOwnFiles are shown by name, those with a wildcard after those without, and read again when they change.
@@ -163,16 +151,16 @@ func TestOwnFiles(t *testing.T) {
 	}
 
 	next := write(t, in("shop.crt"), in("shop.key"), time.Now().Add(31*day), "shop.example.com", "new.example.org")
-	eventually(t, "the new one is not shown", func() bool { return mustShow(t, c, "shop.example.com").Equal(next) })
+	waittest.Until(t, "the new one is shown", func() bool { return mustShow(t, c, "shop.example.com").Equal(next) })
 	mustShow(t, c, "new.example.org")
 
 	// one that is broken changes nothing, and is told once
 	if err := os.WriteFile(in("shop.key"), []byte("not a key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the broken one is not told", func() bool { return log.count("cannot be used") == 1 })
+	waittest.Until(t, "the broken one is reported", func() bool { return log.count("cannot be used") == 1 })
 	write(t, in("third.crt"), in("third.key"), time.Now().Add(day), "third.example.org")
-	eventually(t, "no new file is seen", func() bool {
+	waittest.Until(t, "the new file is seen", func() bool {
 		_, err := shown(t, c.TLS(), "third.example.org")
 		return err == nil
 	})
@@ -187,7 +175,7 @@ func TestOwnFiles(t *testing.T) {
 	if err := os.Remove(in("third.crt")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what was removed is shown", func() bool {
+	waittest.Until(t, "what was removed is no longer shown", func() bool {
 		_, err := shown(t, c.TLS(), "third.example.org")
 		return err != nil
 	})
@@ -207,7 +195,7 @@ func TestOneThatHasEnded(t *testing.T) {
 		t.Error("its end was not told")
 	}
 	later := write(t, in("b.crt"), in("b.key"), time.Now().Add(day), "shop.localhost")
-	eventually(t, "the good one is not shown", func() bool { return mustShow(t, c, "shop.localhost").Equal(later) })
+	waittest.Until(t, "the good one is shown", func() bool { return mustShow(t, c, "shop.localhost").Equal(later) })
 }
 
 // TestLocal names have certificates of a root that is made once, and vouches for nothing else.

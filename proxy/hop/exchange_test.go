@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestAConnectionIsUsedAgain(t *testing.T) {
@@ -259,7 +260,7 @@ func TestAStaleConnection(t *testing.T) {
 			t.Error(resp.Status)
 		}
 		f.last(t)
-		until(t, "the end is not seen", func() bool { return f.conns.Get("b", true) == nil })
+		waittest.Until(t, "the end is seen", func() bool { return f.conns.Get("b", true) == nil })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // FuzzAnswer: whatever a backend says, Exchange ends, and what is passed on is one whole answer or is said to be
@@ -41,11 +42,11 @@ func FuzzAnswer(f *testing.F) {
 			far.Close()
 		}()
 		w := httptest.NewRecorder()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, method, "http://a/", nil)
 		c := hop.NewConn("b", near)
-		res, err := hop.Exchange(w, &hop.Request{Request: r, Header: patience, Idle: patience}, c)
+		res, err := hop.Exchange(w, &hop.Request{Request: r, Header: waittest.Patience, Idle: waittest.Patience}, c)
 		c.Close()
 		far.Close()
 		if ctx.Err() != nil {
@@ -82,10 +83,10 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 		defer cancel()
 		near, far := net.Pipe()
-		_ = far.SetDeadline(time.Now().Add(patience))
+		_ = far.SetDeadline(time.Now().Add(waittest.Patience))
 		sent := make(chan *bytes.Buffer, 1)
 		go func() {
 			var all bytes.Buffer
@@ -100,7 +101,7 @@ func FuzzRequest(f *testing.F) {
 		c := hop.NewConn("b", near)
 		res, err := hop.Exchange(
 			httptest.NewRecorder(),
-			&hop.Request{Request: r.WithContext(ctx), Header: patience},
+			&hop.Request{Request: r.WithContext(ctx), Header: waittest.Patience},
 			c,
 		)
 		c.Close()

@@ -2,7 +2,6 @@ package hop_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +16,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
-
-const patience = 30 * time.Second // for what must happen
 
 // backend serves each connection by serve, which is given how many came before.
 func backend(t *testing.T, serve func(n int, c net.Conn, br *bufio.Reader)) string {
@@ -37,7 +34,7 @@ func backend(t *testing.T, serve func(n int, c net.Conn, br *bufio.Reader)) stri
 			if err != nil {
 				return
 			}
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(waittest.Patience))
 			all.Go(func() {
 				defer c.Close()
 				serve(n, c, bufio.NewReader(c))
@@ -104,7 +101,7 @@ func (f *front) serve(w http.ResponseWriter, r *http.Request, to string, options
 		f.dials++ // one request after another
 		c = hop.NewConn("b", raw)
 	}
-	req := &hop.Request{Request: r, Header: patience, Idle: patience}
+	req := &hop.Request{Request: r, Header: waittest.Patience, Idle: waittest.Patience}
 	for _, o := range options {
 		o(req)
 	}
@@ -130,7 +127,7 @@ func (f *front) last(t *testing.T) outcome {
 	select {
 	case o := <-f.outcomes:
 		return o
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		t.Fatal("a request does not end")
 		return outcome{}
 	}
@@ -150,7 +147,7 @@ func connect(t *testing.T, s *httptest.Server) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(waittest.Patience))
 	return &client{c, t, bufio.NewReader(c)}
 }
 
@@ -186,27 +183,14 @@ func (c *client) ends() string {
 	return string(rest)
 }
 
-// until waits until something is so.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if wait.Until(ctx, 2*time.Millisecond, so) != nil {
-		t.Fatal(what)
-	}
-}
-
 // leavesNothing checks that what f does leaves no goroutine and no descriptor behind.
 func leavesNothing(t *testing.T, f func()) {
 	t.Helper()
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)
 	f()
-	until(t, "something is left", func() bool {
-		if runtime.NumGoroutine() <= goroutines && descriptors(t) <= files {
-			return true
-		}
-		return false
-	})
+	waittest.See(t, fmt.Sprintf("no more than %d goroutines and %d descriptors are left", goroutines, files),
+		func() [2]int { return [2]int{runtime.NumGoroutine(), descriptors(t)} },
+		func(left [2]int) bool { return left[0] <= goroutines && left[1] <= files })
 }
 
 func descriptors(t *testing.T) int {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/loopfs"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestMain is, with these variables, the process that is killed while it copies.
@@ -58,17 +59,8 @@ func devices(t *testing.T, dir string) (out []string) {
 
 func gone(t *testing.T, dir string) {
 	t.Helper()
-	end := time.NewTimer(10 * time.Second)
-	defer end.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for left := devices(t, dir); len(left) > 0; left = devices(t, dir) {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			t.Fatalf("left behind: %q", left)
-		}
-	}
+	waittest.See(t, "no device is left", func() []string { return devices(t, dir) },
+		func(left []string) bool { return len(left) == 0 })
 }
 
 func mounted(t *testing.T, file string) *loopfs.Mounted {
@@ -358,7 +350,7 @@ func TestWhoCopiesIsKilled(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(waittest.Patience):
 			t.Fatal("the file system stays frozen")
 		}
 		to := file + ".copy"

@@ -7,18 +7,19 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestReady: a start finds the container that was made for it, and only that; whatever became of it, the start is what
 // it would have been, and nothing is left behind.
 func TestReady(t *testing.T) {
+	t.Parallel()
 	o := oci.Options{Images: busybox(t), Ready: 2, Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
 		ReaperCommand: []string{os.Args[0]}}}
 	before := traces(t, o.Process.Dir)
@@ -58,12 +59,14 @@ func TestReady(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			until(t, "its process has ended", func() bool { return len(waiting(t, o)) == 0 })
+			waittest.See(t, "its process has ended", func() []int { return waiting(t, o) },
+				func(pids []int) bool { return len(pids) == 0 })
 		}, false, "one"},
 		{"the reaper was killed", func(t *testing.T, _ *runtime.Spec) {
 			kill(t, func(pid int) bool { return isReaper(pid, o.Process.Dir) })
-			until(t, "there is another", func() bool { _, err := r.List(t.Context()); return err == nil })
-			until(t, "what waited is gone", func() bool { return len(waiting(t, o)) == 0 })
+			waittest.Succeed(t, "there is another", func() error { _, err := r.List(t.Context()); return err })
+			waittest.See(t, "what waited is gone", func() []int { return waiting(t, o) },
+				func(pids []int) bool { return len(pids) == 0 })
 		}, false, "one"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -88,7 +91,7 @@ func TestReady(t *testing.T) {
 			if is := st.PID == made[0]; is != x.ahead {
 				t.Errorf("the program's process is %d, and %v waited", st.PID, made)
 			}
-			until(t, "it says what it has", func() bool {
+			waittest.Until(t, "it says what it has", func() bool {
 				said := ""
 				err := r.Logs(t.Context(), "m", machine.LogQuery{}, func(l machine.LogLine) error {
 					said += string(l.Text)
@@ -171,19 +174,4 @@ func waiting(t *testing.T, o oci.Options) []int {
 		}
 	})
 	return out
-}
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	end := time.NewTimer(20 * time.Second)
-	defer end.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }

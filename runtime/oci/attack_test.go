@@ -28,6 +28,7 @@ import (
 // TestAContainerIsApart: what a container's root tries against the host, and against what keeps it apart. Each is the
 // way of a published escape, or what one began with.
 func TestAContainerIsApart(t *testing.T) {
+	t.Parallel()
 	r := one(t)
 	vol := t.TempDir()
 	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
@@ -133,6 +134,7 @@ func witness(t *testing.T, pid int, vol, dir string) {
 // TestWhatNoContainerMayBeGiven: what a launch could say to get out, each refused with a sentence, and nothing of it
 // left.
 func TestWhatNoContainerMayBeGiven(t *testing.T) {
+	t.Parallel()
 	r := one(t)
 	vol, public := t.TempDir(), t.TempDir()
 	if err := os.Chmod(public, 0o777|os.ModeSticky); err != nil {
@@ -183,6 +185,7 @@ func one(t testing.TB) imaged {
 // TestAMachineThatWasAContainer: once a machine runs as a process of the host, what is copied into it goes to its own
 // directory, and not where its process has its root, which is the host's.
 func TestAMachineThatWasAContainer(t *testing.T) {
+	t.Parallel()
 	r := one(t)
 	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
 		Env: []string{"PATH=/bin:/usr/bin"}, Image: "souk/host"}
@@ -242,6 +245,7 @@ func main() {
 // system, are kept as they are, and give who executes them nothing (CVE-2019-14803). Users of the host do not get to
 // them (CVE-2021-41103).
 func TestProgramsOfAnImageGiveNoRights(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("runc"); err != nil || os.Geteuid() != 0 {
 		lacking(t, "root and runc (apt install runc)")
 	}

@@ -22,12 +22,23 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
-// TestKilledAtAnyMoment: while containers are started, ended and removed, the reaper and the OCI runtime's programs are
+// TestLongKilledAtAnyMoment: while containers are started, ended and removed, the reaper and the OCI runtime's programs are
 // killed, and souk's end is given up and opened again. What was answered is so, and nothing is left behind.
+func TestLongKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	killedAtAnyMoment(t, 50)
+}
+
+// TestKilledAtAnyMoment kills less often.
 func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	killedAtAnyMoment(t, 5)
+}
+
+func killedAtAnyMoment(t *testing.T, kills int) {
 	h := hosted(t, oci.DefaultEngine)
 	o := h.o
 	o.Ready = 2
@@ -35,10 +46,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	kills := 50
-	if testing.Short() {
-		kills = 5
-	}
 	p := newPromises(t, o)
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -65,15 +72,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	p.check()
 	p.close()
 	stopReaper(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	after := ""
-	for after = traces(t, o.Process.Dir) + h.things(); after != before && ctx.Err() == nil; {
-		after = traces(t, o.Process.Dir) + h.things() // the kernel removes devices in its own time
-	}
-	if after != before {
-		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
-	}
+	// The kernel removes devices in its own time.
+	waittest.See(t, "only this is left:\n"+before, func() string { return traces(t, o.Process.Dir) + h.things() },
+		func(left string) bool { return left == before })
 }
 
 // promises is what was answered about machines.
@@ -332,9 +333,8 @@ func TestTheHostIsOutOfFiles(t *testing.T) {
 			}
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := wait.Until(ctx, 10*time.Millisecond, func() bool { return !left() }); err != nil || reapers != 0 {
-		t.Errorf("what is left of a container stays: %v; %d reapers have ended", err, reapers)
+	waittest.Until(t, "nothing is left of the container", func() bool { return !left() })
+	if reapers != 0 {
+		t.Errorf("%d reapers have ended", reapers)
 	}
 }

@@ -20,6 +20,7 @@ import (
 // CVE-2025-31133,
 // CVE-2025-52565). Either it does not start, or it is as apart as any.
 func TestAnImageThatMisleads(t *testing.T) {
+	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
 	const own = "the host's own"
 	if err := os.WriteFile(outside, []byte(own), 0o644); err != nil {

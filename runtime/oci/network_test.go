@@ -2,7 +2,6 @@ package oci_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +22,7 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // host is a network namespace that a reaper takes for the host's, so that no test changes the real one.
@@ -133,10 +133,14 @@ func exe(t testing.TB, r imaged, id, script string) string {
 }
 
 // TestANetworkOfItsOwn: real containers of two apps, over kill -9 of the reaper and of a container.
-func TestANetworkOfItsOwn(t *testing.T) { ownNetwork(t, oci.DefaultEngine) }
+func TestANetworkOfItsOwn(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t, oci.DefaultEngine)
+}
 
 // TestANetworkOfASandbox is the same by runsc (gVisor), of a version that can have one.
 func TestANetworkOfASandbox(t *testing.T) {
+	t.Parallel()
 	engine := sandbox(t)
 	if err := oci.Connectable(t.Context(), engine); err != nil {
 		t.Skip(err) // also in CI: Debian has an older one
@@ -169,13 +173,12 @@ func ownNetwork(t *testing.T, engine string) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		for !ok() {
-			if ctx.Err() != nil {
-				t.Fatalf("%s: it does not come to it\n%s", what, h.things())
+		waittest.See(t, what+" answers", func() string {
+			if ok() {
+				return ""
 			}
-		}
+			return h.things()
+		}, func(things string) bool { return things == "" })
 	}
 	answers := func() bool {
 		got, err := h.get("127.0.0.1:8080")

@@ -85,7 +85,10 @@ func busybox(t testing.TB) dir {
 	return dir(d)
 }
 
-func TestConformance(t *testing.T) { conforms(t, oci.DefaultEngine) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conforms(t, oci.DefaultEngine)
+}
 
 // whole has all of the suite run by runsc. It takes a minute more, for what the reaper does by itself.
 var whole = flag.Bool("whole", false, "run all of the conformance suite by runsc, too")
@@ -122,7 +125,10 @@ var byEngine = []string{
 }
 
 // TestConformanceInASandbox is the same by runsc (gVisor), as far as it can differ.
-func TestConformanceInASandbox(t *testing.T) { conforms(t, sandbox(t)) }
+func TestConformanceInASandbox(t *testing.T) {
+	t.Parallel()
+	conforms(t, sandbox(t))
+}
 
 // sandbox finds runsc: that of the tests' environment, or the host's.
 func sandbox(t testing.TB) string {

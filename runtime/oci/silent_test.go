@@ -18,6 +18,7 @@ import (
 // has ended without a word. The container is made anew then, a few times, under the same attempt; what fails for a
 // reason is not.
 func TestAContainerThatEndsSilently(t *testing.T) {
+	t.Parallel()
 	layer := busybox(t)
 	const silent = "runc create failed: unable to start container process: error during container init: %!w(<nil>)"
 	for _, x := range []struct {

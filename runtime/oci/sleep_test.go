@@ -24,7 +24,7 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // sleeper is a machine in a sandbox that counts, and says each number.
@@ -75,15 +75,10 @@ func (z *sleeper) lines() (last int) {
 // repeat asks until there is an answer, as souk does behind a reaper that was killed.
 func (z *sleeper) repeat(what string, ask func(ctx context.Context) error) {
 	z.t.Helper()
-	ctx, cancel := context.WithTimeout(z.t.Context(), 2*time.Minute)
-	defer cancel()
-	var last error
-	err := wait.Until(ctx, 5*time.Millisecond, func() bool {
-		last = ask(ctx)
-		return last == nil || !fault.Is(last, fault.Unavailable)
-	})
-	if err != nil || last != nil {
-		z.t.Fatalf("%s: %v, %v", what, err, last)
+	err := waittest.See(z.t, what+" is answered", func() error { return ask(z.t.Context()) },
+		func(err error) bool { return !fault.Is(err, fault.Unavailable) })
+	if err != nil {
+		z.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -126,6 +121,7 @@ func isCommand(pid int, state string) bool {
 // TestKilledAsleep kills the reaper, and runsc, at random moments while a machine is suspended to disk and woken. It
 // goes on as the same life each time, from where it was. SOUK_TEST_KILLS says how often.
 func TestKilledAsleep(t *testing.T) {
+	t.Parallel()
 	kills, err := strconv.Atoi(os.Getenv("SOUK_TEST_KILLS"))
 	if err != nil {
 		kills = 4
@@ -133,14 +129,14 @@ func TestKilledAsleep(t *testing.T) {
 	z := newSleeper(t, counts)
 	for n := range kills {
 		before := z.lines()
-		until(t, "it counts", func() bool { return z.lines() > before })
+		waittest.Until(t, "it counts", func() bool { return z.lines() > before })
 		dead := z.killLater(600*time.Millisecond, n/2)
 		if n%2 == 1 {
 			<-dead
 		}
 		z.repeat("suspended", z.hibernate)
 		<-dead
-		until(t, "it is on disk", func() bool {
+		waittest.Until(t, "it is on disk", func() bool {
 			all, err := z.r.List(t.Context())
 			return err == nil && len(all) == 1 && all[0].OnDisk && all[0].Running && all[0].Attempt == 1
 		})
@@ -150,7 +146,7 @@ func TestKilledAsleep(t *testing.T) {
 		z.repeat("woken for good", z.wake) // a reaper that was killed as it answered may have it asleep
 	}
 	at := z.lines()
-	until(t, "it counts on", func() bool { return z.lines() > at })
+	waittest.Until(t, "it counts on", func() bool { return z.lines() > at })
 	select {
 	case x := <-z.r.Exits():
 		t.Errorf("it has ended: %+v", x)
@@ -161,8 +157,9 @@ func TestKilledAsleep(t *testing.T) {
 // TestAsleepOverABoot: what is on disk goes on after the host was down, and what may have gone on unseen then does not
 // go on twice.
 func TestAsleepOverABoot(t *testing.T) {
+	t.Parallel()
 	z := newSleeper(t, counts)
-	until(t, "it counts", func() bool { return z.lines() > 3 })
+	waittest.Until(t, "it counts", func() bool { return z.lines() > 3 })
 	z.repeat("suspended", z.hibernate)
 	at := z.lines()
 	boot := func() {
@@ -171,13 +168,13 @@ func TestAsleepOverABoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		kill(t, func(pid int) bool { return isReaper(pid, z.o.Process.Dir) })
-		until(t, "the reaper has ended", func() bool { return !reaper.Alive(z.o.Process.Dir) })
+		waittest.Until(t, "the reaper has ended", func() bool { return !reaper.Alive(z.o.Process.Dir) })
 		ofAnotherBoot(t, filepath.Join(z.o.Process.Dir, reaper.LivesFile))
 		z.r = reopen(t, z.o)
 	}
 	boot()
 	z.repeat("woken", z.wake)
-	until(t, "it counts on", func() bool { return z.lines() > at })
+	waittest.Until(t, "it counts on", func() bool { return z.lines() > at })
 	z.repeat("suspended", z.hibernate)
 	if err := os.Rename(filepath.Join(z.o.Process.Dir, "checkpoints", "m"),
 		filepath.Join(t.TempDir(), "m")); err != nil {
@@ -207,6 +204,7 @@ func ofAnotherBoot(t *testing.T, file string) {
 
 // TestACheckpointThatIsBroken: the machine has ended then, once it was tried a few times, and can be started anew.
 func TestACheckpointThatIsBroken(t *testing.T) {
+	t.Parallel()
 	z := newSleeper(t, counts)
 	z.repeat("suspended", z.hibernate)
 	dir := filepath.Join(z.o.Process.Dir, "checkpoints", "m")
@@ -240,6 +238,7 @@ func TestACheckpointThatIsBroken(t *testing.T) {
 
 // TestItsSandboxIsKilled: what is killed while it is being written has ended, as whatever is killed has.
 func TestItsSandboxIsKilled(t *testing.T) {
+	t.Parallel()
 	z := newSleeper(t, counts)
 	all, err := z.r.List(t.Context())
 	if err != nil || len(all) != 1 {
@@ -263,6 +262,7 @@ func TestItsSandboxIsKilled(t *testing.T) {
 
 // TestAKillOvertakesASave: whoever wants a machine to end does not wait for its checkpoint.
 func TestAKillOvertakesASave(t *testing.T) {
+	t.Parallel()
 	real, err := exec.LookPath(sandbox(t))
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestAKillOvertakesASave(t *testing.T) {
 	z := newSleeperBy(t, engine, counts)
 	saved := make(chan error, 1)
 	go func() { saved <- z.hibernate(t.Context()) }()
-	until(t, "it is being saved", func() bool { _, err := os.Stat(asked); return err == nil })
+	waittest.Succeed(t, "it is being saved", func() error { _, err := os.Stat(asked); return err })
 	if err := z.r.Kill(t.Context(), "m"); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 )
 
 func TestStopSignals(t *testing.T) {
+	t.Parallel()
 	for s, want := range map[string]int{
 		"": 0, "SIGQUIT": 3, "quit": 3, "15": 15, "0": 0, "65": 0, "-1": 0, "SIGNOPE": 0,
 		"SIGRTMIN": 34, "SIGRTMIN+3": 37, "RTMAX-2": 62, "SIGRTMIN+31": 0, "SIGRTMIN+x": 0,
@@ -29,6 +30,7 @@ func TestStopSignals(t *testing.T) {
 // TestStoppedAsItsImageSays: a container is stopped by the signal that its image names, also by a reaper that has
 // taken it over. Its root cannot be written where it is asked for so, but for what programs write to anyway.
 func TestStoppedAsItsImageSays(t *testing.T) {
+	t.Parallel()
 	o := oci.Options{Images: stopped{busybox(t), "SIGQUIT"}, Process: process.Options{
 		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
 	t.Cleanup(func() { stopReaper(t, o) })

@@ -11,6 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
 	}
@@ -18,7 +19,10 @@ func TestConformance(t *testing.T) {
 }
 
 // TestConformanceWithoutCgroups is the host of a user who is not root.
-func TestConformanceWithoutCgroups(t *testing.T) { conform(t, true) }
+func TestConformanceWithoutCgroups(t *testing.T) {
+	t.Parallel()
+	conform(t, true)
+}
 
 func conform(t *testing.T, noCgroups bool) {
 	runtimetest.Run(t, func(t *testing.T) runtimetest.Subject {

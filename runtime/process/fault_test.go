@@ -25,29 +25,13 @@ import (
 	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 	"github.com/soukhq/souk/runtime/process/space"
+	"github.com/soukhq/souk/wait/waittest"
 )
-
-// patience bounds every wait; it matters only when something is wrong.
-const patience = time.Minute
 
 // bootLine is a line of the lives file that says that the host went down meanwhile and came up again.
 func bootLine(id string) []byte {
 	text := fmt.Sprintf(`{"k":"boot","id":%q}`, id)
 	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE([]byte(text)), text)
-}
-
-// until waits for a condition that has no event of its own.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached: %s", what)
-		}
-		<-tick.C
-	}
 }
 
 func next(t testing.TB, r *process.Runtime, machine string) runtime.Exit {
@@ -58,7 +42,7 @@ func next(t testing.TB, r *process.Runtime, machine string) runtime.Exit {
 			if x.Machine == machine {
 				return x
 			}
-		case <-time.After(patience):
+		case <-time.After(waittest.Patience):
 			t.Fatalf("no exit of %s came", machine)
 		}
 	}
@@ -114,7 +98,7 @@ func killReaper(t testing.TB, dir string) {
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the reaper has ended", func() bool {
+	waittest.Until(t, "the reaper has ended", func() bool {
 		s, err := proc.Read(old)
 		return err != nil || s.State == 'Z'
 	})
@@ -157,7 +141,8 @@ func TestReaperKilled(t *testing.T) {
 					t.Fatalf("after kill -9 of the reaper: %+v", all)
 				}
 				n := len(texts(t, r, "ticker"))
-				until(t, "output goes on", func() bool { return len(texts(t, r, "ticker")) > n+10 })
+				waittest.See(t, "output goes on", func() int { return len(texts(t, r, "ticker")) },
+					func(lines int) bool { return lines > n+10 })
 				var out bytes.Buffer
 				code, err := r.Exec(t.Context(), "ticker",
 					runtime.ExecRequest{Argv: []string{"sh", "-c", "echo $FLY_MACHINE_ID"}, Stdout: &out})
@@ -219,7 +204,7 @@ func TestEndsWhileNobodyWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "both have ended", func() bool {
+	waittest.Until(t, "both have ended", func() bool {
 		return !alive(pid) && !alive(st.PID)
 	})
 	r = reopen(t, o)
@@ -255,7 +240,7 @@ func TestAnotherBoot(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the reaper has ended", func() bool { return !alive(pid) })
+	waittest.Until(t, "the reaper has ended", func() bool { return !alive(pid) })
 	lives := filepath.Join(o.Dir, "lives")
 	b, err := os.ReadFile(lives)
 	if err != nil {
@@ -305,7 +290,7 @@ func TestClientKilled(t *testing.T) {
 	r := reopen(t, o)
 	// What had been asked for when souk was killed is still being done: it is over when processes and list agree.
 	running := map[string]int{}
-	until(t, "as many processes run as machines", func() bool {
+	waittest.Until(t, "as many processes run as machines", func() bool {
 		all, err := r.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -380,7 +365,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return n
 	}
-	until(t, "what starts need is made beforehand", func() bool { // beside the answer to Open
+	waittest.Until(t, "what starts need is made beforehand", func() bool { // beside the answer to Open
 		es, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		pipes := 0
 		for _, e := range es {
@@ -413,7 +398,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Logf("the last look found the children %q and %d descriptors; before there were %d", zombies, n, empty)
 		}
 	}()
-	until(t, "no children and descriptors are left", func() bool {
+	waittest.Until(t, "no children and descriptors are left", func() bool {
 		zombies = nil
 		all, err := proc.All()
 		if err != nil {
@@ -458,7 +443,7 @@ func TestLimits(t *testing.T) {
 	s = script("cpu", 1, `while :; do :; done`)
 	s.Resources.CPU = 100
 	start(t, r, s)
-	until(t, "it is throttled", func() bool {
+	waittest.Until(t, "it is throttled", func() bool {
 		u, err := r.Usage(t.Context(), "cpu")
 		return err == nil && u.Throttled > 200*time.Millisecond && u.CPU > 0 && u.Processes == 1
 	})

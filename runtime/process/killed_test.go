@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // dieFile in a reaper's directory names the point at which it kills itself, once.
@@ -80,7 +81,7 @@ func TestAnAttemptIsOneLife(t *testing.T) {
 				}
 			}
 			var lines []string
-			until(t, "the last attempts have been seen", func() bool {
+			waittest.Until(t, "the last attempts have been seen", func() bool {
 				b, err := os.ReadFile(seen)
 				lines = strings.Fields(string(b))
 				return err == nil && slices.Contains(lines, "m0/5") && slices.Contains(lines, "m1/5") &&
@@ -116,7 +117,7 @@ func TestNoLineIsLostOrDoubled(t *testing.T) {
 		tick.Reset(time.Duration(rand.IntN(8000)) * time.Microsecond)
 		<-tick.C
 		killReaper(t, o.Dir)
-		until(t, "there is another reaper", func() bool {
+		waittest.Until(t, "there is another reaper", func() bool {
 			all, err := r.List(t.Context())
 			if err == nil && (len(all) != 1 || !all[0].Running) {
 				t.Fatalf("after %d kills: %+v", i+1, all)
@@ -162,7 +163,7 @@ func TestAReaperWithNothingToDoEnds(t *testing.T) {
 			pid := reaperPID(t, o.Dir)
 			wait := func() {
 				begin := time.Now()
-				until(t, "time has passed", func() bool { return time.Since(begin) > 500*time.Millisecond })
+				waittest.Until(t, "time has passed", func() bool { return time.Since(begin) > 500*time.Millisecond })
 			}
 			if err := r.Close(); err != nil {
 				t.Fatal(err)
@@ -174,7 +175,7 @@ func TestAReaperWithNothingToDoEnds(t *testing.T) {
 			if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the reaper has ended", func() bool { return !alive(pid) })
+			waittest.Until(t, "the reaper has ended", func() bool { return !alive(pid) })
 			if groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + reaper.TreeName(o.Dir)); len(groups) > 0 {
 				t.Errorf("cgroups are left: %v", groups)
 			}
@@ -210,7 +211,7 @@ func TestAReaperWithoutADirectoryEnds(t *testing.T) {
 	r := reopen(t, o)
 	start(t, r, script("m", 1, "exit 0")) // its group is kept for the next
 	next(t, r, "m")
-	until(t, "the first reaper has ended", func() bool { return !alive(first) })
+	waittest.Until(t, "the first reaper has ended", func() bool { return !alive(first) })
 	for i := range 20 {
 		if st := start(t, r, limited(fmt.Sprintf("m%d", i), 1, lasting...)); !st.Running {
 			t.Errorf("%+v", st)

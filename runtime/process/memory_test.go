@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	goruntime "runtime"
 
 	"github.com/soukhq/souk/runtime/runtimetest"
 )
@@ -35,12 +34,13 @@ func pss(t testing.TB, pid int) int {
 	return 0
 }
 
-// TestMemory prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
-func TestMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts 1,000 machines")
-	}
-	const n = 1000
+// TestLongMemory prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
+func TestLongMemory(t *testing.T) { memory(t, 1000) }
+
+// TestMemory has fewer.
+func TestMemory(t *testing.T) { memory(t, 100) }
+
+func memory(t *testing.T, n int) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -82,8 +82,8 @@ func TestMemory(t *testing.T) {
 	if err != nil || len(all) != n {
 		t.Fatalf("%d machines, %v", len(all), err)
 	}
-	per := float64(full-empty) / n
-	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), n/took.Seconds(),
+	per := float64(full-empty) / float64(n)
+	t.Logf("%d machines started in %v (%.0f/s); List in %v", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
 		listed.Round(time.Microsecond))
 	t.Logf("reaper and client: %d KiB empty, %d KiB full, %.1f KiB a machine (reaper alone %d KiB)", empty, full, per,
 		pss(t, pid))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAMovedDirectory: the directory is renamed while a machine runs and souk does not, whether the reaper runs on or
@@ -30,7 +31,7 @@ func TestAMovedDirectory(t *testing.T) {
 					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
-					until(t, "the reaper has ended", func() bool { return !alive(pid) })
+					waittest.Until(t, "the reaper has ended", func() bool { return !alive(pid) })
 				}
 				old := o.Dir
 				o.Dir = filepath.Join(filepath.Dir(old), "moved")
@@ -51,7 +52,8 @@ func TestAMovedDirectory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				until(t, "its output is in the log", func() bool { return len(texts(t, r, "m")) == 1 })
+				waittest.See(t, "its output is in the log", func() int { return len(texts(t, r, "m")) },
+					func(lines int) bool { return lines == 1 })
 				if st := start(t, r, limited("other", 1, lasting...)); !st.Running {
 					t.Errorf("another: %+v", st)
 				}

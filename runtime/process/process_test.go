@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,7 @@ func reopen(t testing.TB, o process.Options) *process.Runtime {
 
 func stopReaper(t testing.TB, o process.Options) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
 	r, err := process.Open(o)
 	if err != nil {

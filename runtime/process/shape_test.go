@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestShapesAreHeld: what no number of CPUs amounts to is a limit all the same, as seen from outside.
@@ -22,7 +23,7 @@ func TestShapesAreHeld(t *testing.T) {
 	if q, m := c.Quota(), c.Memory(); q != 300 || m != 40 {
 		t.Errorf("it may have %d thousandths of a core and %d MiB", q, m)
 	}
-	until(t, "it was held back", func() bool { return c.Stat("nr_throttled") > 10 })
+	waittest.Until(t, "it was held back", func() bool { return c.Stat("nr_throttled") > 10 })
 	// The kernel counts periods and use at different moments, and lends each CPU a slice: two periods are allowed for.
 	used, most := c.Used(), time.Duration(c.Stat("nr_periods")+2)*30*time.Millisecond
 	if used > most {
@@ -60,7 +61,8 @@ func TestResizeIsHeld(t *testing.T) {
 		}
 	}
 	holds("at first", 2000, 80)
-	until(t, "it has 20 MB", func() bool { return len(texts(t, r, "m")) > 0 })
+	waittest.See(t, "it has 20 MB", func() int { return len(texts(t, r, "m")) },
+		func(lines int) bool { return lines > 0 })
 	for _, to := range [][2]int{{500, 100}, {1500, 60}, {250, 48}, {250, 48}, {2500, 4096}} {
 		if err := r.Resize(t.Context(), of("m", int64(to[0]), int64(to[1]))); err != nil {
 			t.Fatal(err)
@@ -118,7 +120,7 @@ func TestResizeOfAnAdoptedLife(t *testing.T) {
 	c := cgrouptest.Controls{T: t, PID: start(t, r, s).PID}
 	killReaper(t, o.Dir)
 	s.Resources.CPU, s.Resources.Memory = 300, 40
-	until(t, "it is resized", func() bool {
+	waittest.Until(t, "it is resized", func() bool {
 		err := r.Resize(t.Context(), s)
 		if err != nil && !fault.Is(err, fault.Unavailable) {
 			t.Fatal(err)

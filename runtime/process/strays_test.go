@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // leaves returns a machine that leaves a process behind which has left its session, its parents and its directory, and
@@ -23,7 +24,7 @@ func leaves(t *testing.T, r *process.Runtime, s runtime.Spec, how string) int {
 		`(setsid ` + how + ` sh -c 'echo $$; cd /; exec sleep 100000 >/dev/null 2>&1' &) ; exec sleep 100000`}
 	start(t, r, s)
 	pid := 0
-	until(t, "there is a stray", func() bool {
+	waittest.Until(t, "there is a stray", func() bool {
 		for _, line := range texts(t, r, s.Machine) {
 			pid, _ = strconv.Atoi(strings.TrimSpace(line))
 		}
@@ -76,12 +77,15 @@ func TestStraysEndWithTheirMachine(t *testing.T) {
 			}
 			if x.killed {
 				killReaper(t, dir)
-				until(t, "there is another reaper", func() bool { _, err := r.List(t.Context()); return err == nil })
+				waittest.Succeed(t, "there is another reaper", func() error {
+					_, err := r.List(t.Context())
+					return err
+				})
 			}
 			if err := r.Remove(t.Context(), s.Machine); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the stray is ended", func() bool { return gone(pid) })
+			waittest.Until(t, "the stray is ended", func() bool { return gone(pid) })
 		})
 	}
 	pid := leaves(t, r, s, "env -i")
@@ -94,5 +98,5 @@ func TestStraysEndWithTheirMachine(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	until(t, "nothing is left", func() bool { return found().OK })
+	waittest.Until(t, "nothing is left", func() bool { return found().OK })
 }

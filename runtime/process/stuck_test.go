@@ -16,6 +16,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // borrow opens every descriptor that a process has, as a child of it has them that stopped between fork and exec.
@@ -60,7 +61,7 @@ func TestReaperKilledWhileAChildHasItsDescriptors(t *testing.T) {
 	before := start(t, r, limited("m", 1, lasting...))
 	borrow(t, reaperPID(t, o.Dir))
 	killReaper(t, o.Dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	all, err := r.List(ctx)
 	if err != nil || len(all) != 1 || all[0].PID != before.PID || !all[0].Running {
@@ -123,7 +124,7 @@ func TestACommandIsNotForkedInItsMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := map[string]bool{}
-	for end := time.Now().Add(patience); len(began) < commands; {
+	for end := time.Now().Add(waittest.Patience); len(began) < commands; {
 		raw, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 		if err != nil {
 			t.Fatal(err)

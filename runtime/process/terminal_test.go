@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/keeper"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // keeperOf finds the keeper of terminals of a directory; 0 when there is none.
@@ -87,7 +88,7 @@ func TestATerminalOutlives(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the keeper has ended", func() bool { return keeperOf(t, o.Dir) == 0 })
+		waittest.Until(t, "the keeper has ended", func() bool { return keeperOf(t, o.Dir) == 0 })
 	}
 	begin(1)
 	killReaper(t, o.Dir)
@@ -113,7 +114,7 @@ func TestATerminalOutlives(t *testing.T) {
 	if err := r.Ack(t.Context(), "m", x.Attempt); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the keeper has ended", func() bool { return keeperOf(t, o.Dir) == 0 })
+	waittest.Until(t, "the keeper has ended", func() bool { return keeperOf(t, o.Dir) == 0 })
 
 	begin(2)
 	killKeeper()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // otherBuild copies this program to one that counts as another build.
@@ -64,7 +65,8 @@ func TestUpgrade(t *testing.T) {
 	start(t, r, script("later", 1, `printf half; sleep 0.7; echo ' whole'; exit 42`))
 	start(t, r, script("over", 1, `exit 6`))
 	next(t, r, "over")
-	until(t, "there is output", func() bool { return len(texts(t, r, "ticker")) > 10 })
+	waittest.See(t, "there is output", func() int { return len(texts(t, r, "ticker")) },
+		func(lines int) bool { return lines > 10 })
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,8 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("an unfinished line became %q", &said)
 	}
 	n := len(texts(t, r, "ticker"))
-	until(t, "output goes on", func() bool { return len(texts(t, r, "ticker")) > n+10 })
+	waittest.See(t, "output goes on", func() int { return len(texts(t, r, "ticker")) },
+		func(lines int) bool { return lines > n+10 })
 	for i, l := range texts(t, r, "ticker") {
 		if l != strconv.Itoa(i+1) {
 			t.Fatalf("line %d is %q", i+1, l)
@@ -150,7 +153,8 @@ func TestUpgradeThatFails(t *testing.T) {
 		broken.ReaperCommand = bad
 		r = reopen(t, broken)
 		n := len(texts(t, r, "ticker"))
-		until(t, "output goes on", func() bool { return len(texts(t, r, "ticker")) > n+10 })
+		waittest.See(t, "output goes on", func() int { return len(texts(t, r, "ticker")) },
+			func(lines int) bool { return lines > n+10 })
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}

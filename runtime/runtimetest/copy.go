@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,8 +15,6 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
-
-func raceOrShort() bool { return testing.Short() || RaceEnabled }
 
 func (h *harness) copier() runtime.Copier {
 	c, ok := h.rt.(runtime.Copier)

@@ -22,7 +22,6 @@ import (
 )
 
 func testEnvironment(h *harness) {
-	h.Setenv("SOUK_SECRET_OF_SOUK", "leaked")
 	s := spec("m", 1, "/usr/bin/env")
 	s.Env = []string{"B=2", "A=with space", "EMPTY="}
 	h.start(s)
@@ -273,7 +272,7 @@ func testLogBound(h *harness) {
 		h.Skip("no bound is stated")
 	}
 	size := 1 << 30
-	if raceOrShort() {
+	if RaceEnabled {
 		size = 64 << 20
 	}
 	if h.Sandbox { // each write takes it a tenth of a millisecond

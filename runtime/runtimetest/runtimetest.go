@@ -6,6 +6,7 @@ package runtimetest
 
 import (
 	"context"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -42,8 +43,11 @@ type Subject struct {
 // patience bounds every wait of the suite; it matters only when something is wrong.
 const patience = time.Minute
 
-// Run runs the suite. make is called once for each test.
+// Run runs the suite, its tests side by side. make is called once for each, in its goroutine.
 func Run(t *testing.T, make func(t *testing.T) Subject) {
+	if err := os.Setenv("SOUK_SECRET_OF_SOUK", "leaked"); err != nil { // no program may see it
+		t.Fatal(err)
+	}
 	groups := []struct {
 		name string
 		real bool
@@ -100,6 +104,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel() // most of them wait for processes
 			s := make(t)
 			if g.real && !s.Real {
 				t.Skip("nothing really runs")

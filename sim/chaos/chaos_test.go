@@ -6,10 +6,15 @@ import (
 	"github.com/soukhq/souk/sim/chaos"
 )
 
-// TestAThousandSeeds: to repeat one that fails, souk sim chaos --seed N --runs 1.
-func TestAThousandSeeds(t *testing.T) {
+// TestLongThousandSeeds: to repeat one that fails, souk sim chaos --seed N --runs 1.
+func TestLongThousandSeeds(t *testing.T) { seeds(t, 1000) }
+
+// TestSeeds has fewer.
+func TestSeeds(t *testing.T) { seeds(t, 100) }
+
+func seeds(t *testing.T, n uint64) {
 	var sum chaos.Report
-	for seed := range uint64(1000) {
+	for seed := range n {
 		rep, err := chaos.Run(seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

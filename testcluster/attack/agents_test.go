@@ -22,24 +22,15 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/testcluster/soukexe"
 	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 var (
 	update = flag.Bool("update", false, "rewrite the table of docs/security.md")
 	only   = flag.String("only", "", "try only attacks whose names have this in them")
 )
-
-// patience bounds every wait; it matters only when something is wrong.
-const patience = time.Minute
-
-// until waits for what has no event of its own.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	if !within(t, patience, so) {
-		t.Fatalf("waited %v, and it is still not so that %s", patience, what)
-	}
-}
 
 func within(t *testing.T, d time.Duration, so func() bool) bool {
 	t.Helper()
@@ -64,20 +55,19 @@ type town struct {
 	all  []*agent
 }
 
-// newTown builds souk, and a directory that users of the host may pass through: it is souk that keeps its own closed.
+// newTown makes a directory with souk in it. Users of the host may pass through it: souk itself keeps its own closed.
 func newTown(t *testing.T) *town {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
 	dir := t.TempDir()
 	for d := dir; strings.Contains(d, "Test"); d = filepath.Dir(d) {
 		must(t, os.Chmod(d, 0o755))
 	}
 	w := &town{t: t, exe: filepath.Join(dir, "souk"), dir: dir, home: filepath.Join(dir, "home")}
 	must(t, os.Mkdir(w.home, 0o700))
-	if out, err := exec.Command("go", "build", "-o", w.exe, "../../cmd/souk").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	built, err := soukexe.Path(false)
+	must(t, err)
+	if out, err := exec.Command("cp", built, w.exe).CombinedOutput(); err != nil {
+		t.Fatalf("cp %s: %v\n%s", built, err, out)
 	}
 	t.Cleanup(w.end)
 	return w
@@ -116,7 +106,7 @@ func (w *town) command(ctx context.Context, env []string, args ...string) *exec.
 
 // try runs a command of souk, and returns what it said.
 func (w *town) try(env []string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*waittest.Patience)
 	defer cancel()
 	out, err := w.command(ctx, env, args...).CombinedOutput()
 	return string(out), err
@@ -231,7 +221,8 @@ func (a *agent) reach() error {
 			return fmt.Errorf("the root of %s cannot be read: %w", a.name, err)
 		}
 	}
-	a.http = &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+	a.http = &http.Client{Timeout: waittest.Patience,
+		Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
 	return nil
 }
 

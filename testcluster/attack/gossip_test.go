@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // tell tries one object. shows says what both members list if it is believed.
@@ -334,7 +335,7 @@ func (x *thief) listening() []attack {
 		{name: "what is made now is heard", works: true, in: only, try: func(x *thief) func() string {
 			name := x.unique("hush")
 			x.a.do(http.MethodPost, "/v1/apps", api.NewApp{AppName: name})
-			until(x.t, "b hears of it", func() bool { return strings.Contains(x.b.text("/v1/apps"), name) })
+			waittest.Until(x.t, "b hears of it", func() bool { return strings.Contains(x.b.text("/v1/apps"), name) })
 			return func() string {
 				if _, there := x.ears.Objects().Get("app", name); there {
 					return "the thief has heard of " + name

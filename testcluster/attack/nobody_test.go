@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const envNobody = "SOUK_ATTACK_NOBODY"
@@ -272,7 +273,7 @@ func (n *nobody) looks(when string) {
 	n.t.Helper()
 	count := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.looked }
 	was := count()
-	until(n.t, "nobody has looked "+when, func() bool { return count() >= was+2 })
+	waittest.Until(n.t, "nobody has looked "+when, func() bool { return count() >= was+2 })
 }
 
 func (n *nobody) has(part string) bool {
@@ -337,7 +338,7 @@ func TestNobody(t *testing.T) {
 	control := filepath.Join(tmp, "control")
 	must(t, os.WriteFile(control, []byte(needles[0]), 0o644)) //nolint:gosec // nobody is to find this
 	n := w.nobody(s)
-	until(t, "nobody finds what lies open", func() bool { return n.has("control") })
+	waittest.Until(t, "nobody finds what lies open", func() bool { return n.has("control") })
 	n.end()
 	must(t, os.Remove(control))
 
@@ -367,7 +368,7 @@ func (w *town) held(a *agent, s sought) *nobody {
 	s.Bind = []string{a.said.Addr, a.said.Wire, a.said.Gossip, control}
 	n := w.nobody(s)
 	for _, addr := range s.Bind {
-		until(w.t, "nobody holds "+addr, func() bool { return n.holding(addr) })
+		waittest.Until(w.t, "nobody holds "+addr, func() bool { return n.holding(addr) })
 	}
 	r, err := http.NewRequest(http.MethodGet, "http://"+control, nil)
 	must(w.t, err)
@@ -375,7 +376,9 @@ func (w *town) held(a *agent, s sought) *nobody {
 	if res, err := http.DefaultClient.Do(r); err == nil {
 		_ = res.Body.Close()
 	}
-	until(w.t, "a token that is sent to it is found", func() bool { return n.has("what was sent to " + control) })
+	waittest.Until(w.t, "a token that is sent to it is found", func() bool {
+		return n.has("what was sent to " + control)
+	})
 	socket := "SOUK_ADDR=unix:" + filepath.Join(a.dir, "souk.sock")
 	ask := func() {
 		for _, env := range [][]string{a.env(), {"SOUK_ADDR=http://" + a.said.Addr, "SOUK_TOKEN=" + a.token},

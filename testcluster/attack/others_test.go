@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/registry"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // agentAttacks start souk itself on a copy of the disk, at the address of the others.
@@ -106,9 +107,9 @@ func (x *thief) twin() *agent {
 	x.twins[x.phase] = c
 	switch x.phase {
 	case before:
-		until(x.t, "it sees the others", func() bool { return len(c.workers()) == 3 })
+		waittest.Until(x.t, "it sees the others", func() bool { return len(c.workers()) == 3 })
 	case removed, evicted: // it finds out that it was removed: then it has tried
-		until(x.t, "it hears that it was removed", func() bool {
+		waittest.Until(x.t, "it hears that it was removed", func() bool {
 			code, text := c.ask("", http.MethodGet, "/readyz", nil)
 			return code == http.StatusServiceUnavailable && strings.Contains(string(text), "removed")
 		})
@@ -194,7 +195,7 @@ func (x *thief) takePort() func() string {
 	x.a.kill()
 	defer func() {
 		must(x.t, x.a.again())
-		until(x.t, "a is back", func() bool { return len(x.a.workers()) >= 2 && len(x.b.workers()) >= 2 })
+		waittest.Until(x.t, "a is back", func() bool { return len(x.a.workers()) >= 2 && len(x.b.workers()) >= 2 })
 	}()
 	_, port, err := net.SplitHostPort(x.a.said.Addr)
 	must(x.t, err)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // attack is one thing that a thief tries.
@@ -38,7 +40,7 @@ func (k attack) during(phase int) bool {
 }
 
 // soon bounds how long the effect of a try may take where it is to be seen.
-const soon = 20 * time.Second
+const soon = time.Minute
 
 // all tries each in the phase that it is, and then looks at each once more: what comes late counts too.
 func (x *thief) all(attacks []attack) (tried, worked int) {
@@ -101,7 +103,9 @@ func TestAStolenDisk(t *testing.T) {
 	w.souk(x.a.env(), "node", "rm", "c", "--force", "--yes", "--reason", "stolen")
 	x.phase = removed
 	lap("all was tried before")
-	until(t, "both have heard of the removal", func() bool { return x.knownRemoved(x.a) && x.knownRemoved(x.b) })
+	waittest.Until(t, "both have heard of the removal", func() bool {
+		return x.knownRemoved(x.a) && x.knownRemoved(x.b)
+	})
 	n, _ := x.all(attacks)
 	tries += n
 	lap("and after the removal")

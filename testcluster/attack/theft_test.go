@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 const app = "shop"
@@ -47,7 +48,7 @@ func theft(t *testing.T, w *town) *thief {
 	b, _ := w.join("b", "--addr", "0.0.0.0:0")
 	c, joins := w.join("c")
 	for _, at := range w.all {
-		until(t, at.name+" sees three", func() bool { return len(at.workers()) == 3 })
+		waittest.Until(t, at.name+" sees three", func() bool { return len(at.workers()) == 3 })
 	}
 	a.do(http.MethodPost, "/v1/apps", api.NewApp{AppName: app})
 	for i := range phases {
@@ -62,7 +63,7 @@ func theft(t *testing.T, w *town) *thief {
 	for _, k := range []string{"KEY", "OTHER"} {
 		a.do(http.MethodPost, "/v1/apps/"+app+"/secrets/"+k, map[string]string{"value": "value of before"})
 	}
-	until(t, "all have the app", func() bool {
+	waittest.Until(t, "all have the app", func() bool {
 		return strings.Contains(b.text("/v1/souk/namespaces"), "that-went") &&
 			strings.Contains(b.text("/v1/apps/"+app+"/secrets"), "OTHER") &&
 			strings.Contains(c.text("/v1/apps/"+app+"/secrets"), "OTHER")
@@ -76,7 +77,7 @@ func theft(t *testing.T, w *town) *thief {
 		t.Fatal(tokens)
 	}
 	w.context(c, tokens[2])
-	until(t, "c hears of the machines", func() bool { return len(c.machines()) == 3 })
+	waittest.Until(t, "c hears of the machines", func() bool { return len(c.machines()) == 3 })
 	c.kill()
 	stolen := steal(t, w, c, a, b)
 	stolen.joins, stolen.made = joins, tokens
@@ -84,13 +85,13 @@ func theft(t *testing.T, w *town) *thief {
 		stolen.spares = append(stolen.spares, w.token(a, a.token, fmt.Sprint("spare", i)))
 	}
 	last := stolen.spares[len(phases)-1]
-	until(t, "b lets in what a made", func() bool {
+	waittest.Until(t, "b lets in what a made", func() bool {
 		code, _ := b.ask(last, http.MethodGet, "/v1/apps", nil)
 		return code == http.StatusOK
 	})
 	b.do(http.MethodDelete, "/v1/apps/"+app+"/machines/fe00000000dead?force=true", nil)
 	b.do(http.MethodDelete, "/v1/souk/namespaces/that-went", nil)
-	until(t, "both have heard what went", func() bool {
+	waittest.Until(t, "both have heard what went", func() bool {
 		return len(a.machines()) == 2 && len(b.machines()) == 2 && !strings.Contains(a.text("/v1/souk/namespaces"),
 			"that-went")
 	})
@@ -108,7 +109,7 @@ func (w *town) policy(at *agent, name string) {
 func (w *town) token(at *agent, with, name string) string {
 	w.t.Helper()
 	var out api.MadeToken
-	until(w.t, at.name+" makes "+name, func() bool {
+	waittest.Until(w.t, at.name+" makes "+name, func() bool {
 		code, raw := at.ask(with, http.MethodPost, "/v1/souk/tokens", api.NewToken{Name: name, Role: api.RoleAdmin})
 		return code == http.StatusCreated && json.Unmarshal(raw, &out) == nil
 	})
@@ -124,7 +125,7 @@ func (w *town) mint(a, b, c *agent) (all []made) {
 		made{"a token made at the member", w.token(c, c.token, "far")})
 	for _, m := range all {
 		for _, at := range []*agent{a, b} {
-			until(w.t, at.name+" knows "+m.name, func() bool {
+			waittest.Until(w.t, at.name+" knows "+m.name, func() bool {
 				code, _ := at.ask(m.secret, http.MethodGet, "/v1/apps", nil)
 				return code == http.StatusOK
 			})

@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -88,7 +89,7 @@ func steal(t *testing.T, w *town, from *agent, a, b *agent) *thief {
 		t.Fatal(err)
 	}
 	x.ears = x.listen("ears", key)
-	until(t, "the thief hears what there is", func() bool {
+	waittest.Until(t, "the thief hears what there is", func() bool {
 		return len(x.ears.Known()) >= 3 && len(x.ears.Objects().All("")) > 4
 	})
 	x.old = x.ears.Objects().All("")
@@ -150,7 +151,7 @@ func (x *thief) say(d registry.Delta) {
 			_ = x.mouth.SendBestEffort(node(at), raw) // too long a one does not fit
 		}
 		if x.phase == removed {
-			until(x.t, at.name+" has refused what is said", func() bool { return at.refused() > was })
+			waittest.Until(x.t, at.name+" has refused what is said", func() bool { return at.refused() > was })
 		}
 	}
 }

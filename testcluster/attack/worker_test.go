@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/pki"
 	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -37,12 +38,12 @@ func TestAWorkerOnly(t *testing.T) {
 	dir := filepath.Join(w.dir, "d")
 	w.souk(nil, "ca", "issue", "d", "--role", "worker", "--dir", a.dir, "--out", filepath.Join(dir, "identity"))
 	d := w.agent("d", dir, "--peer", a.said.Gossip)
-	until(t, "both know each other", func() bool { return len(a.workers()) == 2 && len(d.workers()) == 2 })
+	waittest.Until(t, "both know each other", func() bool { return len(a.workers()) == 2 && len(d.workers()) == 2 })
 	must(t, os.Mkdir(filepath.Join(w.dir, "witnesses"), 0o700))
 	must(t, os.Chmod(filepath.Join(w.dir, "witnesses"), 0o777)) //nolint:gosec // machines write there
 	a.do(http.MethodPost, "/v1/apps", api.NewApp{AppName: app})
 	a.run("a", machineID, "web", "/bin/sleep", "1000")
-	until(t, "d has the app", func() bool { return strings.Contains(d.text("/v1/apps"), app) })
+	waittest.Until(t, "d has the app", func() bool { return strings.Contains(d.text("/v1/apps"), app) })
 	id, err := pki.Load(filepath.Join(dir, "identity"))
 	must(t, err)
 	x := &thief{t: t, w: w, a: a, b: d, id: id, phase: removed}
@@ -93,7 +94,9 @@ func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 	x.t.Helper()
 	was := x.a.refused()
 	must(x.t, x.mouth.SendReliable(node(x.a), registry.EncodeDelta(d)))
-	until(x.t, fmt.Sprintf("%.200v is shown or refused", d), func() bool { return shows() || x.a.refused() > was })
+	waittest.Until(x.t, fmt.Sprintf("%.200v is shown or refused", d), func() bool {
+		return shows() || x.a.refused() > was
+	})
 	return shows()
 }
 
@@ -167,7 +170,7 @@ func (x *thief) incarnationOf(id string) uint64 {
 	if x.ears == nil {
 		x.ears = x.listen("ears", x.id.GossipKeys().Keys[0])
 	}
-	until(x.t, "the thief hears of "+id, func() bool { return x.ears.Incarnation(cluster.WorkerID(id)) > 0 })
+	waittest.Until(x.t, "the thief hears of "+id, func() bool { return x.ears.Incarnation(cluster.WorkerID(id)) > 0 })
 	return x.ears.Incarnation(cluster.WorkerID(id))
 }
 
@@ -175,7 +178,7 @@ func (x *thief) incarnationOf(id string) uint64 {
 func (x *thief) deedsOfAWorker() (all []tryout) {
 	must(x.t, x.b.again())
 	d := x.b
-	until(x.t, "d is back", func() bool { return len(d.workers()) == 2 && len(x.a.workers()) == 2 })
+	waittest.Until(x.t, "d is back", func() bool { return len(d.workers()) == 2 && len(x.a.workers()) == 2 })
 	for _, k := range []struct{ what, method, path string }{
 		{"make an app by its API", http.MethodPost, "/v1/apps"},
 		{"make a token by its API that others let in", http.MethodPost, "/v1/souk/tokens"},
@@ -184,7 +187,7 @@ func (x *thief) deedsOfAWorker() (all []tryout) {
 	} {
 		d.ask(d.token, k.method, k.path, map[string]any{"app_name": "app-of-d", "name": "of-d", "value": "v"})
 		x.a.do(http.MethodPost, "/v1/apps", api.NewApp{AppName: "behind-" + fmt.Sprint(len(all))})
-		until(x.t, "d hears of what came behind", func() bool {
+		waittest.Until(x.t, "d hears of what came behind", func() bool {
 			return strings.Contains(d.text("/v1/apps"), "behind-"+fmt.Sprint(len(all)))
 		})
 		seen := strings.Contains(x.a.text("/v1/apps"), "app-of-d") || strings.Contains(x.a.text("/v1/souk/tokens"),

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,26 +14,32 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/testcluster/faults"
 	"github.com/soukhq/souk/testcluster/netns"
+	"github.com/soukhq/souk/testcluster/soukexe"
 )
 
 var seed = flag.Uint64("seed", 0, "of the runs; 0: drawn, and printed")
 
 func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
-// TestFaults does one short run of each fault, with a few hundred launches each. `make faults` does twenty long ones.
-func TestFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes two minutes")
-	}
+// short are the faults of which each kind has one: of processes, of the network, of hosts with their disks.
+var short = []string{faults.Kill, faults.Partition, faults.PowerLoss} //nolint:gochecknoglobals // a constant
+
+// TestFaults does one short run of one fault of each kind, with some launches each.
+func TestFaults(t *testing.T) { runAll(t, short, time.Second, 150) }
+
+// TestLongFaults does one short run of each fault, with a few hundred launches each. `make faults` does twenty long ones.
+func TestLongFaults(t *testing.T) { runAll(t, faults.All(), 2*time.Second, 300) }
+
+func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
 	if !netns.Inside() {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("hosts cannot be made here; lacking: %s", netns.Lacks())
 		}
 		t.Skipf("lacking: %s", netns.Lacks())
 	}
-	exe := filepath.Join(t.TempDir(), "souk")
-	if out, err := exec.Command("go", "build", "-o", exe, "../../cmd/souk").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	exe, err := soukexe.Path(false)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if *seed == 0 {
 		*seed = rand.Uint64N(1 << 32)
@@ -51,44 +56,38 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range faults.All() {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			if name == faults.Mixed {
 				t.Skip("needs another build: go run ./testcluster/faultrun --fault mixed --old PROGRAM")
 			}
-			dir, images := t.TempDir(), images
+			o := faults.Options{Fault: name, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3, Clients: 6, For: lasts,
+				Most: launches, Images: images, Log: t.Output()}
 			if slices.Contains(network, name) {
-				images = 0
+				o.Images = 0
 			}
-			rep, err := faults.Run(t.Context(), hosts, faults.Options{
-				Fault:   name,
-				Seed:    *seed,
-				Exe:     exe,
-				Dir:     dir,
-				Nodes:   3,
-				Clients: 6,
-				For:     2 * time.Second,
-				Most:    300,
-				Images:  images,
-				Log:     t.Output(),
-			})
-			if name == faults.PIDs && fault.Is(err, fault.Precondition) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range rep.Violations {
-				t.Error(v)
-			}
-			if len(rep.Violations) > 0 {
-				warnings(t, dir)
-				t.Log("repeat it with: go test ./testcluster/faults -run TestFaults/"+name, "-seed", *seed)
-			}
-			if rep.Started == 0 || rep.Undecided > 0 {
-				t.Errorf("the run says little: %+v", rep)
-			}
+			runOne(t, hosts, o)
 		})
+	}
+}
+
+func runOne(t *testing.T, hosts netns.Hosts, o faults.Options) {
+	rep, err := faults.Run(t.Context(), hosts, o)
+	if o.Fault == faults.PIDs && fault.Is(err, fault.Precondition) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range rep.Violations {
+		t.Error(v)
+	}
+	if len(rep.Violations) > 0 {
+		warnings(t, o.Dir)
+		t.Logf("repeat it with: go test ./testcluster/faults -run %s -seed %d", t.Name(), *seed)
+	}
+	if rep.Started == 0 || rep.Undecided > 0 {
+		t.Errorf("the run says little: %+v", rep)
 	}
 }
 

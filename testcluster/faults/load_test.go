@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/check/history"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 type round func(*http.Request) (*http.Response, error)
@@ -49,7 +50,7 @@ func TestClientsEnd(t *testing.T) {
 	go func() { l.wg.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(waittest.Patience):
 		t.Fatal("the clients do not end")
 	}
 	ops, err := rec.Ops()

@@ -25,7 +25,7 @@ const (
 	after    = time.Second      // and behind it
 	resolve  = 60 * time.Second // until calls without an answer are given up
 	agreeIn  = 45 * time.Second // until all members must know the same
-	searchIn = 60 * time.Second // for the models
+	searchIn = 5 * time.Minute  // for the models
 
 	// Bound is for how long a run may last beyond its fault, whatever happens: its context ends then.
 	Bound = 6 * time.Minute

@@ -2,20 +2,22 @@ package stalls
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestBegunOutlivesEverybody: while the reaper stands still a destroy and a stop are answered that they have begun.
 // Then souk is killed, and the reaper, and souk is started again: both become so.
 func TestBegunOutlivesEverybody(t *testing.T) {
+	t.Parallel()
 	s := start(t, haste)
 	if a := s.ask("POST", "", map[string]any{"app_name": app, "org_slug": "personal"}, clientTime); !a.yes() {
 		t.Fatal(&a)
@@ -43,26 +45,20 @@ func TestBegunOutlivesEverybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.cmd.Wait() // it was killed
-	for end := time.Now().Add(time.Minute); ; s.sleep(10 * time.Millisecond) {
-		if st, err := proc.Read(reaper); errors.Is(err, fs.ErrNotExist) || st.State == 'Z' {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the reaper does not end")
-		}
-	}
+	waittest.Until(t, "the reaper has ended", func() bool {
+		st, err := proc.Read(reaper)
+		return errors.Is(err, fs.ErrNotExist) || st.State == 'Z'
+	})
 	s.begin()
-	for end := time.Now().Add(time.Minute); ; s.sleep(50 * time.Millisecond) {
+	waittest.Succeed(t, "one is destroyed and one stopped", func() error {
 		gone := s.ask("GET", "/"+app+"/machines/"+ids["destroy"], nil, clientTime)
 		stopped := s.ask("GET", "/"+app+"/machines/"+ids["stop"], nil, clientTime)
 		_, err := os.Stat(filepath.Join(s.dir, "run", "machines", ids["destroy"]))
 		said := (gone.code == http.StatusNotFound || gone.body.State == "destroyed") && stopped.body.State == "stopped"
 		runs := look(t, ids["destroy"]).processes + look(t, ids["stop"]).processes
 		if said && runs == 0 && errors.Is(err, fs.ErrNotExist) {
-			return
+			return nil
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%v, %s; %v, %s; %v", &gone, gone.body.State, &stopped, stopped.body.State, err)
-		}
-	}
+		return fmt.Errorf("%v, %s; %v, %s; %d run; %w", &gone, gone.body.State, &stopped, stopped.body.State, runs, err)
+	})
 }

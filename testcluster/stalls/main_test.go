@@ -172,23 +172,20 @@ func (s *souk) reaper() int {
 	return 0
 }
 
-// stall stops a process for a while.
-func (s *souk) stall(pid int, d time.Duration) {
+// stall stops a process. It goes on after d, at which the channel that is returned is closed.
+func (s *souk) stall(pid int, d time.Duration) <-chan struct{} {
 	s.t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		s.t.Fatal(err)
 	}
-	s.sleep(d)
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// sleep lets time pass: a stall is nothing but that.
-func (s *souk) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	<-t.C
+	over := make(chan struct{})
+	time.AfterFunc(d, func() {
+		defer close(over)
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return over
 }
 
 // seen is what is there of a machine, seen from outside.

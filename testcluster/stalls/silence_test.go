@@ -2,6 +2,7 @@ package stalls
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"syscall"
@@ -10,11 +11,13 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestSilenceIsTold: while the reaper does not answer, souk is not ready and an examination says why, soon; afterwards
 // both are well again.
 func TestSilenceIsTold(t *testing.T) {
+	t.Parallel()
 	s := start(t, 1)
 	get := func(path string, into any) int {
 		t.Helper()
@@ -37,11 +40,8 @@ func TestSilenceIsTold(t *testing.T) {
 	}
 	until := func(code int) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); get("/readyz", nil) != code; s.sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("/readyz is not %d", code)
-			}
-		}
+		waittest.See(t, fmt.Sprintf("/readyz is %d", code), func() int { return get("/readyz", nil) },
+			func(got int) bool { return got == code })
 	}
 	answers := func() bool {
 		t.Helper()

@@ -1,7 +1,6 @@
 package hostnet_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -22,6 +21,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // space is a network namespace, held by a process in it.
@@ -385,13 +385,8 @@ func TestNothingIsLeft(t *testing.T) {
 	must(t, n.Detach("1 anew"))
 	next4.stop()
 	killed.stop() // and nobody is told: the kernel takes it away in its own time
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for strings.Count(h.run("ip", "-o", "link"), ": sk") > 1 {
-		if ctx.Err() != nil {
-			t.Fatal("the device of a container that is gone is still there")
-		}
-	}
+	waittest.See(t, "no device of a container is left", func() string { return h.run("ip", "-o", "link") },
+		func(links string) bool { return strings.Count(links, ": sk") <= 1 })
 	next := hostnet.New("souk-t") // who was there before was killed, too
 	must(t, next.Sweep())
 	if rules := h.run("nft", "list", "map", "inet", "souk-t", "ports4"); strings.Count(rules, "8080") != 1 {
