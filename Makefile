@@ -51,7 +51,7 @@ tier = mkdir -p $(events); rm -f $(events)/$(1)-*.json; code=0; \
 	$(call check,$(1)-alone,$(filter $(alone),$(2)),$(3)) || code=1; \
 	$(call check,$(1)-race,$(filter-out $(scripts) $(alone),$(2)),$(3) -race) || code=1; \
 	$(4) wait $$scripts || code=1; cat bin/scripts.log; \
-	$(GO) run ./internal/flaky bin/flaky.txt $(events)/*.json; exit $$code
+	$(GO) run ./internal/flaky bin/flaky$(filter -long,-$(1)).txt $(events)/$(1)-*.json; exit $$code
 
 short = -skip '^TestLong' $(atonce)
 test: compiler bin/gotestsum

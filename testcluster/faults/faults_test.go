@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
 // short are the faults of which each kind has one: of processes, of the network, of hosts with their disks.
 var short = []string{faults.Kill, faults.Partition, faults.PowerLoss} //nolint:gochecknoglobals // a constant
+
+// allHosts makes the hosts of all runs, one after the other: a program makes hosts once.
+var allHosts = sync.OnceValues(func() (netns.Hosts, error) { return netns.New(3 + faults.Extra) })
 
 // TestFaults does one short run of one fault of each kind, with some launches each.
 func TestFaults(t *testing.T) { runAll(t, short, time.Second, 150) }
@@ -52,7 +56,7 @@ func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
 		t.Logf("without containers: %v", err)
 		images = 0
 	}
-	hosts, err := netns.New(3 + faults.Extra)
+	hosts, err := allHosts()
 	if err != nil {
 		t.Fatal(err)
 	}
