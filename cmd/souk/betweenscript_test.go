@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,7 +124,7 @@ func runAll(lines ...string) error {
 	return nil
 }
 
-// network lists what there is of networks on the host.
+// network lists what there is of networks on the host. Of links it has the names: their carrier comes a moment after them.
 func (h *scriptHost) network() (string, error) {
 	var all string
 	for _, list := range []string{"ip -o link", "ip -4 route", "ip -6 route", "nft list ruleset"} {
@@ -131,6 +132,9 @@ func (h *scriptHost) network() (string, error) {
 		out, err := exec.Command("nsenter", argv...).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("%s: %w: %s", list, err, out)
+		}
+		if list == "ip -o link" {
+			out = regexp.MustCompile(`(?m)^\d+: (\S+): .*$`).ReplaceAll(out, []byte("$1"))
 		}
 		all += list + ":\n" + string(out)
 	}
@@ -192,17 +196,12 @@ func scriptClean(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: clean NAME...")
 	}
 	live.EndReapers(filepath.Clean(ts.MkAbs(".")))
-	var now string
 	for _, name := range args {
 		h := ts.Value(keyHosts).(map[string]*scriptHost)[name]
-		retry(ts, "a clean host "+name, func(context.Context) bool {
-			var err error
-			now, err = h.network()
+		retry(ts, "host "+name+" is as it was:\n"+h.before, func(context.Context) (string, bool) {
+			now, err := h.network()
 			ts.Check(err)
-			if now != h.before {
-				_ = os.WriteFile(ts.MkAbs("left-"+name), []byte(now), 0o600) // for who looks why
-			}
-			return now == h.before
+			return now, now == h.before
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -162,13 +163,13 @@ func scriptKillAgent(ts *testscript.TestScript, _ bool, args []string) {
 	<-a.done
 }
 
-// retry asks until f is content, for as long as tests wait.
-func retry(ts *testscript.TestScript, what string, f func(ctx context.Context) bool) {
+// retry asks until look is content, for as long as tests wait; then it says what was last seen.
+func retry(ts *testscript.TestScript, what string, look func(ctx context.Context) (seen string, content bool)) {
 	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
-	if wait.Until(ctx, 50*time.Millisecond, func() bool { return f(ctx) }) != nil {
-		ts.Fatalf("waited %v in vain until %s; last seen: %s%s", waittest.Patience, what, ts.ReadFile("stdout"),
-			ts.ReadFile("stderr"))
+	var last string
+	if wait.Until(ctx, 50*time.Millisecond, func() (so bool) { last, so = look(ctx); return so }) != nil {
+		ts.Fatalf("waited %v in vain until %s; last seen: %s", waittest.Patience, what, last)
 	}
 }
 
@@ -177,14 +178,17 @@ func scriptSees(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: sees ADDR N")
 	}
 	cl := client.New(args[0], ts.Getenv("SOUK_TOKEN"))
-	retry(ts, strings.Join(args, " "), func(ctx context.Context) bool {
+	retry(ts, strings.Join(args, " "), func(ctx context.Context) (string, bool) {
 		w, err := cl.Workers(ctx)
-		return err == nil && len(w.Workers) == len(args[1])
+		return fmt.Sprintf("%d workers, %v", len(w.Workers), err), err == nil && len(w.Workers) == len(args[1])
 	})
 }
 
 func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
-	retry(ts, strings.Join(args, " "), func(context.Context) bool { return ts.Exec(args[0], args[1:]...) == nil })
+	retry(ts, strings.Join(args, " "), func(context.Context) (string, bool) {
+		err := ts.Exec(args[0], args[1:]...)
+		return ts.ReadFile("stdout") + ts.ReadFile("stderr"), err == nil
+	})
 }
 
 // endAgents ends machines, agents and reapers. It is a clean-up: what fails is passed over.

@@ -19,8 +19,9 @@ func scriptDig(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: dig ADDR NAME TYPE WANT")
 	}
-	retry(ts, strings.Join(args, " "), func(context.Context) bool {
-		return dig("udp", args) == args[3] && dig("tcp", args) == args[3]
+	retry(ts, strings.Join(args, " "), func(context.Context) (string, bool) {
+		udp, tcp := dig("udp", args), dig("tcp", args)
+		return udp + ", by TCP " + tcp, udp == args[3] && tcp == args[3]
 	})
 }
 
