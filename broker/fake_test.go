@@ -209,6 +209,8 @@ func (f *fakeFleet) Resolve(ctx context.Context, r placement.Request) placement.
 	return placement.Resolve(r, f.View(ctx), nil)
 }
 
+func (f *fakeFleet) InUse(string, []machine.Service) (host string, port int, by string) { return }
+
 func (f *fakeFleet) Worker(id cluster.WorkerID) Worker {
 	if w := f.workers[string(id)]; w != nil {
 		return w

@@ -55,6 +55,9 @@ type Fleet interface {
 		bind func() (placement.Policy, error)) (few cluster.View, looked int)
 	// Resolve fills in what a request must know of the fleet.
 	Resolve(ctx context.Context, r placement.Request) placement.Request
+	// InUse returns a name, or else a port, of an app's services by which requests from outside mean another app, and
+	// that app; "" where they mean none.
+	InUse(app string, services []machine.Service) (host string, port int, by string)
 	// Worker returns a worker by its id; nil where there is none.
 	Worker(id cluster.WorkerID) Worker
 	// Workers returns how many workers there are.

@@ -51,6 +51,9 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	if req.Volumes, err = b.MountedVolumes(ctx, o.App, launch); err != nil {
 		return err
 	}
+	if err := b.FreeOutside(o.App, launch.Config); err != nil {
+		return err
+	}
 	if len(req.Volumes) == 0 || launch.Region != "" { // else the volume says where
 		if req.Regions, err = b.Regions(ctx, launch.Region); err != nil {
 			return err
@@ -104,6 +107,23 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 		ids = append(ids, m.Volume)
 	}
 	return ids, nil
+}
+
+// FreeOutside refuses a config with a service whose name or port, for requests from outside, is another app's: they
+// would go there, or be taken from there.
+func (b *Broker) FreeOutside(app string, c *machine.Config) error {
+	host, port, by := b.fleet.InUse(app, c.RoutedServices())
+	switch {
+	case by == "":
+		return nil
+	case host == "":
+		return fault.New(fault.Conflict, "port_taken",
+			"already_exists: port %d of the proxies is app %s's; choose another, or destroy its machines first",
+			port, by)
+	}
+	return fault.New(fault.Conflict, "host_taken",
+		"already_exists: requests for %s go to app %s; choose another name, or destroy its machines first",
+		clip(host, 100), by)
 }
 
 // choose gives an order its policy and its strategy: as the launch says, else as its policy does.

@@ -90,19 +90,63 @@ func sameOutside(a, b *Machine) bool {
 	return len(a.Services) == 0 || &a.Services[0] == &b.Services[0] || slices.Equal(outsideOf(a), outsideOf(b))
 }
 
-// AppOfHost returns the app whose machines claim a host name. Several apps may claim one for a while after a partition;
-// then the first by name gets it.
+// InUse returns a name or a port of an app's services by which requests from outside mean another app already, with that
+// app. What the app has itself is not in use, whoever wants it too.
+func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is bool) {
+	wants := outsideOf(&Machine{App: app, Services: services})
+	if answersToItsApp(services) {
+		wants = append(wants, Outside{Host: app, App: app})
+	}
+	for _, want := range wants {
+		if s.has(want) {
+			continue
+		}
+		if named := (Outside{Host: want.Host, App: want.Host}); want.Host != "" && s.has(named) {
+			return named, true
+		}
+		if other, claimed := s.first(want.Host, want.Port); claimed {
+			return Outside{want.Host, want.Port, other}, true
+		}
+	}
+	return Outside{}, false
+}
+
+// has reports whether a name or a port is the app's that it names.
+func (s *Snapshot) has(o Outside) bool {
+	if _, claimed := s.outside.Get(outside{Outside: o}); claimed || o.Host != o.App {
+		return claimed
+	}
+	for m := range s.MachinesOf(o.App) {
+		if answersToItsApp(m.Services) {
+			return true
+		}
+	}
+	return false
+}
+
+// answersToItsApp reports whether one of a machine's services is asked by the name of its app.
+func answersToItsApp(services []machine.Service) bool {
+	return slices.ContainsFunc(services, func(s machine.Service) bool { return len(s.Hosts) == 0 && s.IsHTTP() })
+}
+
+// first returns the first app, by name, that claims a name or a port.
+func (s *Snapshot) first(host string, port int) (app string, claimed bool) {
+	s.outside.AscendGreaterOrEqual(outside{Outside: Outside{Host: host, Port: port}}, func(o outside) bool {
+		if o.Host == host && o.Port == port {
+			app, claimed = o.App, true
+		}
+		return false
+	})
+	return app, claimed
+}
+
+// AppOfHost returns the app whose machines claim a host name. Several apps claim one where both were made at once, or on
+// both sides of a partition; then the first by name gets it.
 func (s *Snapshot) AppOfHost(host string) (app string, ok bool) {
 	if host == "" {
 		return "", false
 	}
-	s.outside.AscendGreaterOrEqual(outside{Outside: Outside{Host: host}}, func(o outside) bool {
-		if o.Host == host {
-			app, ok = o.App, true
-		}
-		return false
-	})
-	return app, ok
+	return s.first(host, 0)
 }
 
 // Outside iterates over the names and ports by which requests from outside mean apps: ports first, then names. Of one

@@ -33,6 +33,7 @@ type machineCatalog interface {
 type machineBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	MountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error)
+	FreeOutside(app string, c *machine.Config) error
 	AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error)
 	Ended(app, id string)
 }
@@ -163,6 +164,9 @@ func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) erro
 	c.Resources = &res
 	c.Launch.ID = c.Machine
 	if _, err := a.broker.MountedVolumes(r.Context(), c.App, c.Launch); err != nil {
+		return err
+	}
+	if err := a.broker.FreeOutside(c.App, c.Launch.Config); err != nil {
 		return err
 	}
 	out, err := a.broker.AskOwner(decision.Update,

@@ -41,6 +41,12 @@ func (f known) Resolve(_ context.Context, r placement.Request) placement.Request
 	return f.fleet.Resolve(r)
 }
 
+// InUse looks at what the workers last told.
+func (f known) InUse(app string, services []machine.Service) (host string, port int, by string) {
+	o, _ := f.fleet.Snapshot().InUse(app, services)
+	return o.Host, o.Port, o.App
+}
+
 // Regions lists the regions that have workers.
 func (f known) Regions(context.Context) []cluster.Region { return f.fleet.Snapshot().Regions() }
 

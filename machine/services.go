@@ -103,6 +103,11 @@ func Routed(list []Service) []Service {
 	return list
 }
 
+// IsHTTP reports whether a service is asked over HTTP.
+func (s *Service) IsHTTP() bool {
+	return s != nil && slices.ContainsFunc(s.Ports, func(p Port) bool { return slices.Contains(p.Handlers, "http") })
+}
+
 // RoutedServices returns the services of a config as a proxy reads them: see Routed. Where the config says so none of
 // them has its machine started for a request.
 func (c *Config) RoutedServices() []Service {

@@ -33,19 +33,12 @@ func (k key) match(services []machine.Service) *machine.Service {
 			if hasPort(s, k.port) {
 				return s
 			}
-		case !isHTTP(s):
+		case !s.IsHTTP():
 		case k.host == "" && len(s.Hosts) == 0 || k.host != "" && slices.Contains(s.Hosts, k.host):
 			return s
 		}
 	}
 	return nil
-}
-
-// isHTTP reports whether a service is asked over HTTP.
-func isHTTP(s *machine.Service) bool {
-	return s != nil && slices.ContainsFunc(s.Ports, func(p machine.Port) bool {
-		return slices.Contains(p.Handlers, "http")
-	})
 }
 
 func hasPort(s *machine.Service, port int) bool {

@@ -175,7 +175,7 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 		}
 		c, err := o.dialer.DialContext(ctx, "tcp", addr)
 		if err == nil {
-			if isHTTP(serviceAt(m.Config, port)) { // for the first request
+			if serviceAt(m.Config, port).IsHTTP() { // for the first request
 				o.conns.Put(hop.NewConn(connKey(m.ID, port), c))
 			} else {
 				c.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/testcluster"
 	"github.com/soukhq/souk/wait/waittest"
@@ -232,4 +233,60 @@ func TestAnOwnerDiesWhileRequestsAreHeld(t *testing.T) {
 	if got["ok"] == 0 || refused > 0 {
 		t.Errorf("answers: %v", got)
 	}
+}
+
+// TestANameIsItsFirstApps: at every member that has heard of it, a name is refused to any other app, whatever that is
+// called, by plan, create and update; and it is free once its app has it no more.
+func TestANameIsItsFirstApps(t *testing.T) {
+	t.Parallel()
+	c := testcluster.New(t, 2, testcluster.Options{})
+	for _, name := range []string{"zeta", "alpha"} {
+		if _, err := c.Client(0).CreateApp(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(host string, port int) *machine.Launch {
+		l := launch("")
+		l.SkipLaunch = true
+		web := machine.Port{Port: new(80), Handlers: []string{"http"}}
+		l.Config.Services = []machine.Service{
+			{InternalPort: 8080, Hosts: []string{host}, Ports: []machine.Port{web}},
+			{InternalPort: 5432, Ports: []machine.Port{{Port: &port}}},
+		}
+		return l
+	}
+	theirs, err := c.Client(0).Launch(t.Context(), "zeta", with("www.shop.example", 5432), client.LaunchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Until("the other member knows it", func() bool {
+		_, err := c.Client(1).Machine(t.Context(), "zeta", theirs.ID)
+		_, appErr := c.Client(1).App(t.Context(), "alpha")
+		return err == nil && appErr == nil
+	})
+	mine, err := c.Client(1).Launch(t.Context(), "alpha", with("alpha.example", 5433), client.LaunchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, l := range map[string]*machine.Launch{"host_taken": with("www.shop.example", 5433),
+		"port_taken": with("alpha.example", 5432)} {
+		for i := range 2 {
+			_, err := c.Client(i).Launch(t.Context(), "alpha", l, client.LaunchOptions{})
+			_, planned := c.Client(i).Plan(t.Context(), "alpha", l)
+			_, updated := c.Client(i).Update(t.Context(), "alpha", mine.ID, l, "")
+			for verb, err := range map[string]error{"create": err, "plan": planned, "update": updated} {
+				if fault.CodeOf(err) != code || !fault.Is(err, fault.Conflict) ||
+					!strings.Contains(err.Error(), "app zeta") {
+					t.Errorf("%s at member %d: %v, want %s", verb, i, err, code)
+				}
+			}
+		}
+	}
+	if _, err := c.Client(0).Destroy(t.Context(), "zeta", theirs.ID, "", true); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Succeed(t, "the name is free", func() error {
+		_, err := c.Client(1).Launch(t.Context(), "alpha", with("www.shop.example", 5432), client.LaunchOptions{})
+		return err
+	})
 }

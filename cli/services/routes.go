@@ -16,7 +16,7 @@ func Routes(c *cli.Env) *cobra.Command {
 		Long: `List by which names and ports requests reach which app, as the member that is asked leads them, and where they
 come in there. A name without a dot stands below each of the member's domains, a whole name for itself.
 
-An app's own name is its own. Of a name or a port that the services of several apps want, the first by name gets the
+A name or a port is the app's that has it first. Where two apps got one at the same moment, the first by name gets the
 requests; the others are named beside it.`,
 		Example: "  souk routes\n  souk routes --json | jq -r '.routes[].url'",
 		Args:    cli.Args(0, 0, "no argument")}
