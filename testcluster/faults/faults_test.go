@@ -2,8 +2,10 @@ package faults_test
 
 import (
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,27 +22,75 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of the runs; 0: drawn, and printed")
 
-func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
+// envApart says that this process is to have hosts: it runs one test, or one part of it.
+const envApart = "SOUK_FAULTS_APART"
 
-// short are the faults of which each kind has one: of processes, of the network, of hosts with their disks.
-var short = []string{faults.Kill, faults.Partition, faults.PowerLoss} //nolint:gochecknoglobals // a constant
+func TestMain(m *testing.M) {
+	if os.Getenv(envApart) != "" {
+		os.Exit(netns.Main(m.Run))
+	}
+	os.Exit(m.Run())
+}
 
-// allHosts makes the hosts of all runs, one after the other: a program makes hosts once.
-var allHosts = sync.OnceValues(func() (netns.Hosts, error) { return netns.New(3 + faults.Extra) })
+// kinds are all faults but the mixed build, which needs another one: go run ./testcluster/faultrun --fault mixed --old FILE.
+var kinds = map[string][]string{ //nolint:gochecknoglobals // a constant
+	"processes": {faults.Kill, faults.Reaper, faults.Stall, faults.Exhaustion, faults.PIDs, faults.Clone},
+	"network": {faults.Partition, faults.OneWay, faults.Loss, faults.Delay, faults.Flap, faults.Slow,
+		faults.Firewall},
+	"disks": {faults.PowerLoss, faults.Power, faults.OldDisk, faults.DiskFull, faults.LostFile},
+}
 
-// TestFaults does one short run of one fault of each kind, with some launches each.
-func TestFaults(t *testing.T) { runAll(t, short, time.Second, 150) }
+// TestFaults does one short run of the first fault of each kind, with some launches each.
+func TestFaults(t *testing.T) {
+	apart(t, func() {
+		for _, names := range kinds {
+			runAll(t, names[:1], time.Second, 150)
+		}
+	})
+}
 
 // TestLongFaults does one short run of each fault, with a few hundred launches each. `make faults` does twenty long ones.
-func TestLongFaults(t *testing.T) { runAll(t, faults.All(), 2*time.Second, 300) }
+func TestLongFaults(t *testing.T) {
+	all := []string{faults.Mixed}
+	for kind, names := range kinds {
+		all = append(all, names...)
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			apart(t, func() { runAll(t, names, 2*time.Second, 300) })
+		})
+	}
+	if slices.Sort(all); !slices.Equal(all, slices.Sorted(slices.Values(faults.All()))) {
+		t.Errorf("the kinds have %v; there are %v", all, faults.All())
+	}
+}
+
+// apart runs a test, or a part of one, in a process whose namespaces have hosts of its own, and that sees no other's.
+func apart(t *testing.T, test func()) {
+	t.Helper()
+	switch lacks := netns.Lacks(); {
+	case netns.Inside():
+		test()
+		return
+	case lacks != "" && os.Getenv("CI") == "true":
+		t.Fatalf("hosts cannot be made here; lacking: %s", lacks)
+	case lacks != "":
+		t.Skipf("lacking: %s", lacks)
+	}
+	name := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+name, "-test.v", "-test.count=1",
+		fmt.Sprint("-seed=", *seed))
+	cmd.Env = append(os.Environ(), envApart+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// allHosts makes the hosts of all runs of a process, one after the other: a process makes hosts once.
+var allHosts = sync.OnceValues(func() (netns.Hosts, error) { return netns.New(3 + faults.Extra) })
 
 func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
-	if !netns.Inside() {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("hosts cannot be made here; lacking: %s", netns.Lacks())
-		}
-		t.Skipf("lacking: %s", netns.Lacks())
-	}
 	exe, err := soukexe.Path(false)
 	if err != nil {
 		t.Fatal(err)
@@ -62,13 +112,10 @@ func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			if name == faults.Mixed {
-				t.Skip("needs another build: go run ./testcluster/faultrun --fault mixed --old PROGRAM")
-			}
 			o := faults.Options{Fault: name, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3, Clients: 6, For: lasts,
 				Most: launches, Images: images, Log: t.Output()}
-			if slices.Contains(network, name) {
-				o.Images = 0
+			if slices.Contains(kinds["network"], name) {
+				o.Images = 0 // containers are the same as processes here: a campaign (faultrun --images) has them
 			}
 			runOne(t, hosts, o)
 		})
@@ -94,11 +141,6 @@ func runOne(t *testing.T, hosts netns.Hosts, o faults.Options) {
 		t.Errorf("the run says little: %+v", rep)
 	}
 }
-
-// network are the faults that containers are the same with as processes: what fails is between members. A campaign
-// (faultrun --images) has containers with all.
-var network = []string{faults.Partition, faults.OneWay, faults.Loss, faults.Delay, faults.Flap, faults.Slow,
-	faults.Firewall}
 
 // warnings prints what members warned of, for their logs go with the test.
 func warnings(t *testing.T, dir string) {
