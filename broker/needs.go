@@ -55,8 +55,8 @@ type Fleet interface {
 		bind func() (placement.Policy, error)) (few cluster.View, looked int)
 	// Resolve fills in what a request must know of the fleet.
 	Resolve(ctx context.Context, r placement.Request) placement.Request
-	// InUse returns a name, or else a port, of an app's services by which requests from outside mean another app, and
-	// that app; "" where they mean none.
+	// InUse returns a host name, or a port, of an app's services that requests from outside already reach another app by,
+	// and that app; "" when every name and port is free.
 	InUse(app string, services []machine.Service) (host string, port int, by string)
 	// Worker returns a worker by its id; nil where there is none.
 	Worker(id cluster.WorkerID) Worker

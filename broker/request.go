@@ -109,8 +109,8 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 	return ids, nil
 }
 
-// FreeOutside refuses a config with a service whose name or port, for requests from outside, is another app's: they
-// would go there, or be taken from there.
+// FreeOutside refuses a config with a service whose host name or port is another app's already: one of the two apps would
+// lose its requests.
 func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 	host, port, by := b.fleet.InUse(app, c.RoutedServices())
 	switch {

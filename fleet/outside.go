@@ -90,8 +90,8 @@ func sameOutside(a, b *Machine) bool {
 	return len(a.Services) == 0 || &a.Services[0] == &b.Services[0] || slices.Equal(outsideOf(a), outsideOf(b))
 }
 
-// InUse returns a name or a port of an app's services by which requests from outside mean another app already, with that
-// app. What the app has itself is not in use, whoever wants it too.
+// InUse returns a name or a port of an app's services that requests from outside already reach another app by, with that
+// app. A name or port that the app has itself is never in use, even when another app has it too.
 func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is bool) {
 	wants := outsideOf(&Machine{App: app, Services: services})
 	if answersToItsApp(services) {
@@ -111,7 +111,7 @@ func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is
 	return Outside{}, false
 }
 
-// has reports whether a name or a port is the app's that it names.
+// has reports whether machines of o.App have the name or the port.
 func (s *Snapshot) has(o Outside) bool {
 	if _, claimed := s.outside.Get(outside{Outside: o}); claimed || o.Host != o.App {
 		return claimed

@@ -65,9 +65,9 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 // Regions lists the regions of the workers that are ready, sorted.
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
-// View returns the records of the workers that are ready, as they are known now, with the
-// machines that Fleet.Granted entered and they have not told of. The first call on a snapshot copies all of them: who places one machine among many workers asks Fleet.Pick
-// instead.
+// View returns the records of the workers that are ready, as they are known now. A machine that Fleet.Granted entered
+// counts until its worker tells of it. The first call on a snapshot copies all records: a create among many workers calls
+// Fleet.Pick instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)

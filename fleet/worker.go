@@ -34,8 +34,8 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
-// counted returns the record as requests are ranked by it, with those of the machines granted that still says are known
-// by their grants alone. What these use is left out: a worker that seems full and is not would not be asked.
+// counted returns the record as requests are ranked by it. It counts the granted machines for which still returns true:
+// those that the worker has not told of. What they use is left out, or a worker could seem full and never be asked.
 func (w *Worker) counted(still func(*Machine) bool) cluster.Record {
 	rec, copied := w.ranked(), false
 	for _, m := range w.granted {

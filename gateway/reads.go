@@ -41,7 +41,7 @@ func (f known) Resolve(_ context.Context, r placement.Request) placement.Request
 	return f.fleet.Resolve(r)
 }
 
-// InUse looks at what the workers last told.
+// InUse looks in the fleet's picture.
 func (f known) InUse(app string, services []machine.Service) (host string, port int, by string) {
 	o, _ := f.fleet.Snapshot().InUse(app, services)
 	return o.Host, o.Port, o.App

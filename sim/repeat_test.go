@@ -110,7 +110,7 @@ func TestEventHash(t *testing.T) {
 // best that fits.
 func TestLongSubscoresRecompute(t *testing.T) { subscoresRecompute(t, 250_000) }
 
-// TestSubscoresRecompute has fewer.
+// TestSubscoresRecompute does it for 20,000 placements.
 func TestSubscoresRecompute(t *testing.T) { subscoresRecompute(t, 20_000) }
 
 func subscoresRecompute(t *testing.T, n int) {

@@ -50,7 +50,7 @@ func TestLongCrash(t *testing.T) {
 	crash(t, 20)
 }
 
-// TestCrash kills it less often.
+// TestCrash kills it three times.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	crash(t, 3)
@@ -70,7 +70,7 @@ func crash(t *testing.T, rounds int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	// Durations for sleep that begin so nobody else has: the test's process, and which test of it.
+	// Machines sleep for durations that begin with the test's process and its rounds, so that no other test finds them.
 	prefix := fmt.Sprintf("9%07d%d.", os.Getpid(), rounds)
 	totals := map[string]int{}
 	for round := range rounds {

@@ -22,7 +22,7 @@ func TestLongJobsOverKill9(t *testing.T) {
 	jobsOverKill9(t, 500, 5)
 }
 
-// TestJobsOverKill9 does it with fewer.
+// TestJobsOverKill9 kills it twice, in the middle of 150 tasks.
 func TestJobsOverKill9(t *testing.T) {
 	t.Parallel()
 	jobsOverKill9(t, 150, 2)

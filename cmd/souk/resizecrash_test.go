@@ -77,7 +77,7 @@ func TestLongResizesOverKill9(t *testing.T) {
 	allResizesOverKill9(t, 300)
 }
 
-// TestResizesOverKill9 does it with fewer.
+// TestResizesOverKill9 resizes less often.
 func TestResizesOverKill9(t *testing.T) {
 	t.Parallel()
 	allResizesOverKill9(t, 40)

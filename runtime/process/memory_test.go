@@ -37,7 +37,7 @@ func pss(t testing.TB, pid int) int {
 // TestLongMemory prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
 func TestLongMemory(t *testing.T) { memory(t, 1000) }
 
-// TestMemory has fewer.
+// TestMemory starts 100 machines.
 func TestMemory(t *testing.T) { memory(t, 100) }
 
 func memory(t *testing.T, n int) {

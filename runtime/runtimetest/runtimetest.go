@@ -43,7 +43,7 @@ type Subject struct {
 // patience bounds every wait of the suite; it matters only when something is wrong.
 const patience = time.Minute
 
-// Run runs the suite, its tests side by side. make is called once for each, in its goroutine.
+// Run runs the tests of the suite in parallel. make is called once for each, in its goroutine.
 func Run(t *testing.T, make func(t *testing.T) Subject) {
 	if err := os.Setenv("SOUK_SECRET_OF_SOUK", "leaked"); err != nil { // no program may see it
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 // TestLongThousandSeeds: to repeat one that fails, souk sim chaos --seed N --runs 1.
 func TestLongThousandSeeds(t *testing.T) { seeds(t, 1000) }
 
-// TestSeeds has fewer.
+// TestSeeds runs 100 seeds.
 func TestSeeds(t *testing.T) { seeds(t, 100) }
 
 func seeds(t *testing.T, n uint64) {

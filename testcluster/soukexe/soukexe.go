@@ -1,4 +1,4 @@
-// Package soukexe has the program that tests run as processes of its own. It is built once for all of them.
+// Package soukexe builds souk once for all tests that start it as a process.
 package soukexe
 
 import (
@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/soukhq/souk"
 
-// Path returns where souk is, below bin/test of the module, with the race detector or without. It builds it when the
-// source has changed since; tests that ask meanwhile, of whatever package, wait for that.
+// Path returns the path of souk, below bin/test of the module, with the race detector or without. It builds souk where the
+// source has changed since; tests of other packages that call it meanwhile wait.
 func Path(race bool) (string, error) {
 	root, err := goCommand("", "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {

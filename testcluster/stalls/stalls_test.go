@@ -240,7 +240,7 @@ func (s *souk) stallRound(who string, d time.Duration) []*row {
 	scaled := d / time.Duration(s.haste)
 	round := fmt.Sprintf("%s-%d", who, d/time.Second)
 	rows := slices.DeleteFunc(verbs(round, s.haste), func(r *row) bool {
-		// An exec that has a second, of which the stall takes half, says how busy the host is.
+		// Where an exec has one second, and the stall takes half of it, the outcome depends on how busy the host is.
 		return r.most > 0 && scaled < r.most && r.most < 2*time.Second
 	})
 	s.prepare(rows, round)
