@@ -114,7 +114,9 @@ func TestNoModeOverCommits(t *testing.T) {
 }
 
 // TestLongMesos holds the parallel thinking of Omega's simulator.
-func TestLongMesos(t *testing.T) { mesosInParallel(t, map[float64]float64{0.1: 0.70, 10: 2.66, 100: 9.04}) }
+func TestLongMesos(t *testing.T) {
+	mesosInParallel(t, map[float64]float64{0.1: 0.70, 10: 2.66, 100: 9.04})
+}
 
 func mesosInParallel(t *testing.T, waits map[float64]float64) {
 	e3 := load(t, "e3_contend_24h.csv.gz")

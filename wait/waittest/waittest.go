@@ -33,7 +33,7 @@ func See[T any](t testing.TB, what string, look func() T, wanted func(T) bool) T
 // Succeed tries until try returns no error. It fails the test after Patience, with the last error.
 func Succeed(t testing.TB, what string, try func() error) {
 	t.Helper()
-	See(t, what, try, func(err error) bool { return err == nil })
+	_ = See(t, what, try, func(err error) bool { return err == nil })
 }
 
 // within looks at once, and then with pauses that grow: what comes soon is seen soon, and what takes long keeps the
