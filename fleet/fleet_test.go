@@ -93,7 +93,7 @@ func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
 	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
 		t.Fatalf("%+v", w.Record)
 	}
-	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 2), 1) }) // late, of the life before
+	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 12), 1) }) // late, of the life before
 	if w, _ := f.Snapshot().Worker("w1"); w.Record.Version != 1 {
 		t.Fatalf("%+v", w.Record)
 	}

@@ -35,7 +35,8 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
 // counted returns the record as requests are ranked by it. It counts the granted machines for which still returns true:
-// those that the worker has not told of. What they use is left out, or a worker could seem full and never be asked.
+// those that the worker has not told of. Their resources are not added: counted twice they would make a worker look full,
+// and it would never be asked.
 func (w *Worker) counted(still func(*Machine) bool) cluster.Record {
 	rec, copied := w.ranked(), false
 	for _, m := range w.granted {

@@ -47,7 +47,7 @@ func readWait(r *http.Request) (wait, error) {
 	return v, err
 }
 
-// judge says whether m is what is waited for, or never can be.
+// judge reports whether m meets the wait. It returns an error when m never can.
 func (v wait) judge(m *machine.Machine) (bool, error) {
 	gone := m.State == machine.Destroyed
 	if gone && v.wants(machine.Destroyed) {

@@ -12,8 +12,8 @@ const HaltOwner = "souk"
 // CodeHalted is the code of what a worker refuses while it is halted.
 const CodeHalted = "halted"
 
-// halt is why the worker may begin nothing: another one of its id is alive, most likely. Its record then has a cordon
-// of souk's own, which is not in the journal; what runs goes on, and may be stopped and destroyed.
+// halt is why the worker may start nothing, most often because another worker with its id is alive. Its record then has a
+// cordon by souk itself, which is not in the journal. Machines run on, and may be stopped and destroyed.
 type halt struct {
 	why   string // "": it is not halted
 	since time.Time
@@ -58,8 +58,8 @@ func (s *Supervisor) Images(now time.Time, names []string) Out {
 	return s.close()
 }
 
-// Full has the worker take nothing new, for the reason given: its disk is full. "" ends that. What it has goes on, and
-// may be started. Nothing of it is durable.
+// Full makes the worker refuse new machines while its disk is full, for the reason why; nil ends that. The machines that it
+// has run on and may be started. Nothing of this is durable.
 func (s *Supervisor) Full(now time.Time, why error) Out {
 	s.open(now)
 	if s.full.why == nil && why != nil {

@@ -74,8 +74,13 @@ func crash(t *testing.T, rounds int) {
 	prefix := fmt.Sprintf("9%07d%d.", os.Getpid(), rounds)
 	totals := map[string]int{}
 	for round := range rounds {
-		// The moment is an answer, so that some launches are always answered and some never.
-		crashRound(t, own, prefix, round, rng.IntN(crashRoom), totals)
+		// Some time after an answer, so that some launches are always answered; in the first round at once, so that some
+		// never are. The time reaches over several commits of the journal.
+		moment := crashMoment{answers: 1 + rng.IntN(crashRoom-1)}
+		if round > 0 {
+			moment.after = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+		}
+		crashRound(t, own, prefix, round, moment, totals)
 		if t.Failed() {
 			t.Logf("souk said:\n%s", log.String())
 			return
@@ -87,8 +92,14 @@ func crash(t *testing.T, rounds int) {
 	}
 }
 
-// crashRound begins all launches and kills souk when so many have been answered.
-func crashRound(t *testing.T, own *live.Souk, prefix string, round, moment int, totals map[string]int) {
+// crashMoment is when souk is killed: so many launches have been answered, and this time has passed.
+type crashMoment struct {
+	answers int
+	after   time.Duration
+}
+
+// crashRound begins all launches and kills souk at a moment.
+func crashRound(t *testing.T, own *live.Souk, prefix string, round int, at crashMoment, totals map[string]int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
@@ -103,17 +114,22 @@ func crashRound(t *testing.T, own *live.Souk, prefix string, round, moment int, 
 		}
 		wg.Go(func() { launchMarked(ctx, cl, as[i]); answers <- struct{}{} })
 	}
-	for range moment {
+	for range at.answers {
 		<-answers
 	}
-	own.Kill()
+	killed := make(chan struct{})
+	time.AfterFunc(at.after, func() {
+		own.Kill()
+		close(killed)
+	})
 	wg.Wait()
+	<-killed
 	if err := own.Start(); err != nil {
 		t.Errorf("round %d: souk does not start again: %v", round, err)
 		return
 	}
 	count(as, totals)
-	when := fmt.Sprintf("round %d, killed after %d answers", round, moment)
+	when := fmt.Sprintf("round %d, killed %v after %d answers", round, at.after, at.answers)
 	settleAll(ctx, t, own.Client)
 	checkCrash(ctx, t, own, prefix, as, when)
 	// Whose answer was lost asks again, with the same key.

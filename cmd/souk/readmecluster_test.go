@@ -45,8 +45,6 @@ func clusterSteps() []clusterStep {
 		onB   = `souk ps | awk '$5 == "b" { print $2 }'`
 		said  = `[ $(souk logs {WEB} | wc -l) -gt 1 ]`
 		one   = `[ $(souk logs {WEB} | sort -u | wc -l) = 1 ]`
-		webs  = `for n in 1 2 3; do souk run --name web-$n --spread worker -- ` +
-			`/bin/sh -c 'while sleep 1; do echo "$SOUK_NAME is process $$"; done'; done > /dev/null`
 	)
 	return []clusterStep{
 		{say: "On the first host:"},
@@ -62,7 +60,8 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: alive}, {on: "b", quiet: alive}, {on: "c", quiet: alive},
 		{say: "There is no leader: any of them answers for all."},
 		{on: "c", run: `souk members`},
-		{on: "c", run: webs},
+		{on: "c", run: `for n in 1 2 3; do souk run --name web-$n --spread worker -- ` +
+			`/bin/sh -c 'while sleep 1; do echo "$SOUK_NAME is process $$"; done'; done > /dev/null`},
 		{on: "a", quiet: all},
 		{on: "b", quiet: all},
 		{on: "b", quiet: onB, keep: "WEB"},

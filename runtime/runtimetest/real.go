@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/loopfs"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func testEnvironment(h *harness) {
@@ -472,7 +473,7 @@ func testPauseRacesExec(h *harness) {
 					return
 				default:
 				}
-				ctx, cancel := context.WithTimeout(h.Context(), patience)
+				ctx, cancel := context.WithTimeout(h.Context(), waittest.Patience)
 				_, err := h.rt.Exec(ctx, "m", runtime.ExecRequest{Argv: []string{"true"}})
 				cancel()
 				if err != nil && !fault.Is(err, fault.Precondition) && !fault.Is(err, fault.Timeout) {
@@ -486,7 +487,7 @@ func testPauseRacesExec(h *harness) {
 		rounds = 6
 	}
 	for k := range rounds {
-		ctx, cancel := context.WithTimeout(h.Context(), patience)
+		ctx, cancel := context.WithTimeout(h.Context(), waittest.Patience)
 		for _, f := range []func(context.Context, string) error{p.Pause, p.Resume} {
 			if err := f(ctx, "m"); err != nil {
 				h.Errorf("round %d: %v", k, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // Subject is a runtime under test with nothing in it.
@@ -39,9 +40,6 @@ type Subject struct {
 	// RootOf gives the directory that paths of files and mounts lie below; nil when it cannot be seen from outside.
 	RootOf func(machine string) string
 }
-
-// patience bounds every wait of the suite; it matters only when something is wrong.
-const patience = time.Minute
 
 // Run runs the tests of the suite in parallel. make is called once for each, in its goroutine.
 func Run(t *testing.T, make func(t *testing.T) Subject) {
@@ -122,7 +120,7 @@ type harness struct {
 }
 
 func (h *harness) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.Context(), waittest.Patience)
 	h.Cleanup(cancel)
 	return ctx
 }
@@ -179,7 +177,7 @@ func (h *harness) exit() runtime.Exit {
 			h.Fatal("the exits were closed")
 		}
 		return x
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		h.Fatal("no exit came")
 	}
 	panic("unreachable")
@@ -263,13 +261,5 @@ func (h *harness) texts(machine string, q machine.LogQuery) []string {
 // until waits for a condition that has no event of its own.
 func (h *harness) until(what string, f func() bool) {
 	h.Helper()
-	deadline := time.Now().Add(patience)
-	t := time.NewTicker(2 * time.Millisecond)
-	defer t.Stop()
-	for !f() {
-		if time.Now().After(deadline) {
-			h.Fatalf("not reached: %s", what)
-		}
-		<-t.C
-	}
+	waittest.Until(h, what, f)
 }

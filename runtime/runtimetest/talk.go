@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 func testExec(h *harness) {
@@ -155,7 +156,7 @@ func testLogsFollow(h *harness) {
 			if got != want {
 				h.Errorf("line %q, want %q", got, want)
 			}
-		case <-time.After(patience):
+		case <-time.After(waittest.Patience):
 			h.Fatalf("line %q did not come", want)
 		}
 	}
@@ -169,10 +170,10 @@ func testLogsFollow(h *harness) {
 	select {
 	case err := <-ended:
 		h.ok(err)
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		h.Fatal("following did not end with the machine")
 	}
-	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.Context(), waittest.Patience)
 	defer cancel()
 	h.start(sh("m", 1, "echo again; exit 0"))
 	n := 0

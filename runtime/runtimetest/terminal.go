@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // testTerminal: a terminal shows both streams as one, with lines that end as a screen wants them.
@@ -102,7 +103,7 @@ func (s *session) key(text string) {
 // sees waits until the screen shows something.
 func (s *session) sees(text string) {
 	s.h.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waittest.Patience)
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for !strings.Contains(s.screen.text(), text) {
@@ -121,7 +122,7 @@ func (s *session) end(code int) {
 		if err != nil || s.code != code {
 			s.h.Errorf("it ended with %d, %v, want %d; shown was %q", s.code, err, code, s.screen.text())
 		}
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		s.h.Fatalf("it did not end; shown was %q", s.screen.text())
 	}
 }
@@ -181,7 +182,7 @@ func testTerminalHangsUp(h *harness) {
 	select {
 	case err := <-s.ended:
 		h.want(err, fault.Timeout)
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		h.Fatal("it did not end")
 	}
 	h.until("both sleepers are gone", func() bool {

@@ -172,7 +172,7 @@ func (s *souk) reaper() int {
 	return 0
 }
 
-// stall stops a process. It goes on after d, at which the channel that is returned is closed.
+// stall stops a process with SIGSTOP, and continues it after d. Then it closes the channel.
 func (s *souk) stall(pid int, d time.Duration) <-chan struct{} {
 	s.t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
