@@ -3,7 +3,14 @@
 GO ?= go
 export CGO_ENABLED = 1
 
-.PHONY: dev build dist test test-long race lint bench faults compiler
+# Property tests draw their examples from the commit: a run that was green is green again, and each commit tries others.
+# "make properties" draws at random, and many more.
+ifndef RAPID_SEED
+RAPID_SEED := $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || echo 1))
+endif
+export RAPID_SEED
+
+.PHONY: dev build dist test test-long properties race lint bench faults compiler
 
 dev:
 	$(GO) run ./cmd/souk dev
@@ -65,6 +72,11 @@ test-long: compiler bin/gotestsum
 # Built from its own module, like the linter.
 bin/gotestsum: tools/go.mod
 	cd tools && $(GO) build -o ../bin/gotestsum gotest.tools/gotestsum
+
+CHECKS ?= 2000
+properties: compiler
+	RAPID_SEED=0 RAPID_CHECKS=$(CHECKS) $(GO) test -count 1 -timeout 60m $(short) \
+		$$(grep -rl pgregory.net/rapid --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
 race: compiler
 	$(GO) test -race -timeout 60m $(short) $(scripts)

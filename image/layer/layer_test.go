@@ -254,6 +254,31 @@ func TestLayersAreTheirModel(t *testing.T) {
 	})
 }
 
+// A link to a fifo of a layer below makes it this layer's own, with every bit of its mode: also those that a new owner and
+// the umask take away.
+func TestLinkKeepsTheModeOfAFifo(t *testing.T) {
+	needRoot(t)
+	for _, mode := range []int64{0o4711, 0o2770, 0o666} {
+		pipe := imagetest.File{Name: "pipe", Type: tar.TypeFifo, Mode: mode, UID: 1, GID: 2, Time: time.Unix(3, 0)}
+		link := imagetest.File{Name: "link", Type: tar.TypeLink, Link: "pipe"}
+		below, above := imagetest.Tar(t, pipe), imagetest.Tar(t, link)
+		lower, err := unpack(t, t.TempDir(), layer.Options{Form: rootForm}, below, above)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := read(lower[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := node{kind: tar.TypeFifo, mode: mode, uid: 1, gid: 2, time: 3}.String()
+		for _, name := range []string{"pipe", "link"} {
+			if have[name] != want {
+				t.Errorf("%s is %s, not %s", name, have[name], want)
+			}
+		}
+	}
+}
+
 func (m *model) clone() *model {
 	c := &model{tree: map[string]node{}, own: map[string]bool{}}
 	for p, n := range m.tree {

@@ -354,7 +354,7 @@ func (u *unpacker) copyUp(name, at string, f found) error {
 			return onDisk(err, "unpack %q", name)
 		}
 	case unix.S_IFIFO:
-		if err := unix.Mknodat(to, base, f.st.Mode, 0); err != nil {
+		if err := unix.Mknodat(to, base, unix.S_IFIFO|0o600, 0); err != nil {
 			return onDisk(err, "unpack %q", name)
 		}
 	default:
@@ -362,6 +362,12 @@ func (u *unpacker) copyUp(name, at string, f found) error {
 	}
 	if u.o.Form.Owners {
 		if err := unix.Fchownat(to, base, int(f.st.Uid), int(f.st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return onDisk(err, "unpack %q", name)
+		}
+	}
+	if f.kind() == unix.S_IFIFO {
+		// After the owner, who takes setuid away; and mknod heeds the umask.
+		if err := unix.Fchmodat(to, base, f.st.Mode&0o7777, 0); err != nil {
 			return onDisk(err, "unpack %q", name)
 		}
 	}
