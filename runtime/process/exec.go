@@ -44,7 +44,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	}
 	conn, err := r.link.dial(ctx)
 	if err != nil {
-		return 0, gone(err)
+		return 0, undialed(ctx, err)
 	}
 	defer conn.Close()
 	p, err := newPlumbing(q)

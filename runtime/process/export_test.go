@@ -10,3 +10,6 @@ func Dial(r *Runtime) (*net.UnixConn, error) { return r.link.dial(context.Backgr
 
 // SpawnFault tells why a reaper was not started.
 var SpawnFault = spawnFault
+
+// Undialed is the error for a connection to the reaper that could not be made.
+var Undialed = undialed

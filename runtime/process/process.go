@@ -270,6 +270,14 @@ func gone(err error) error {
 	return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper did not answer; it is started again")
 }
 
+// undialed is the error for a connection to the reaper that could not be made.
+func undialed(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // which a connection may see first
+		return fault.Wrap(err, fault.Timeout, "", "the reaper did not answer in the time given")
+	}
+	return gone(err)
+}
+
 func timeout(ctx context.Context, what string) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, "", "%s",
 		fmt.Sprintf("the process runtime did not %s in the time given", what))

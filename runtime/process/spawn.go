@@ -44,7 +44,7 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	if c, err = l.dial(ctx); err != nil {
-		return nil, gone(err)
+		return nil, undialed(ctx, err)
 	}
 	return c, nil
 }

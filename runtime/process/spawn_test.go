@@ -1,13 +1,16 @@
 package process_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/unixsock"
 )
 
 // TestNoRoomForAReaper: a worker that may have no more processes now has nothing to be put right on it, so who asks is
@@ -62,5 +65,20 @@ func TestNoDescriptorForAReaper(t *testing.T) {
 	}
 	if err := r.Remove(t.Context(), "m1"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestADialThatComesTooLate: a host that is too busy to connect in the time given is told from one whose reaper is gone.
+func TestADialThatComesTooLate(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "sock")
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	_, late := unixsock.Dial(ctx, at)
+	if err := process.Undialed(t.Context(), late); !fault.Is(err, fault.Timeout) {
+		t.Errorf("one that came too late: %v", err)
+	}
+	_, none := unixsock.Dial(t.Context(), at)
+	if err := process.Undialed(t.Context(), none); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("one that nobody takes: %v", err)
 	}
 }
