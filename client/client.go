@@ -205,9 +205,9 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 		if r, ok := k.in.(io.Reader); ok {
 			body = r
 		} else {
-			raw, err := json.Marshal(k.in)
+			raw, err := encode(k.in)
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Invalid, "request", "the request cannot be written as JSON")
+				return nil, err
 			}
 			body = bytes.NewReader(raw)
 		}

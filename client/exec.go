@@ -32,10 +32,10 @@ type Command struct {
 // Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
 // comes. Ending ctx ends the command. ref is an id or a name.
 func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
-	head, err := json.Marshal(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal, Attach: r.Attach,
+	head, err := encode(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal, Attach: r.Attach,
 		Backlog: r.Backlog})
 	if err != nil {
-		return 0, fault.Wrap(err, fault.Invalid, "request", "the command cannot be written as JSON")
+		return 0, err
 	}
 	var body io.Reader = bytes.NewReader(append(head, '\n'))
 	if r.Terminal != nil {

@@ -44,7 +44,8 @@ func Secrets(c *cli.Env) *cobra.Command {
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets; machines see them at their next start",
 		Long: `Set secrets of an app; its machines see them in their environment at their
 next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
-no shell history and no process list; on a terminal it is asked for and not shown.`,
+no shell history and no process list; on a terminal it is asked for and not shown. A value is text in UTF-8: what is
+not, such as a binary key, is refused; encode it, with base64 for example.`,
 		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets set --app shop KEY=value OTHER=value",
 		Args:    cli.Args(1, -1, "NAME=VALUE, or a NAME whose value is on stdin")}
 	set.RunE = func(cmd *cobra.Command, given []string) error {
