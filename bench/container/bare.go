@@ -23,6 +23,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // bare is what the OCI runtime, or the kernel alone, takes for the same program in the same root.
@@ -69,7 +70,7 @@ func (b *bare) bundle(argv ...string) (string, error) {
 	b.runs++
 	dir := filepath.Join(b.dir, "bundle-"+strconv.Itoa(b.runs))
 	c, err := spec.New(spec.Container{Argv: argv, Env: []string{"PATH=/bin"}, Rootfs: b.root(),
-		IDs: []spec.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
+		IDs: []users.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
 	if err != nil {
 		return "", err
 	}

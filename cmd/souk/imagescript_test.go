@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"testing"
@@ -46,5 +47,21 @@ func scriptSaved(t *testing.T) func(*testscript.TestScript, bool, []string) {
 			ts.Fatalf("usage: saved FILE NAME TEXT")
 		}
 		ts.Check(os.WriteFile(ts.MkAbs(args[0]), scriptImage(t, args[2]).DockerArchive(t, args[1]), 0o600))
+	}
+}
+
+//go:embed testdata/database/main.go
+var database string
+
+func scriptDatabase(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: database FILE")
+		}
+		program := imagetest.Program(t, database)
+		img := imagetest.Build(t, imagetest.Spec{Compression: "gzip", Config: v1.Config{Entrypoint: []string{"/db"}},
+			Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "db", Body: string(program),
+				Mode: 0o755})}})
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), img.DockerArchive(t, "db:1"), 0o600))
 	}
 }

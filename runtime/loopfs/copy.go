@@ -29,7 +29,7 @@ func Copy(ctx context.Context, from, to string) error {
 	if err := remove(part); err != nil {
 		return diskFault(err, to)
 	}
-	thaw, err := m.freeze()
+	thaw, err := m.freeze(src)
 	if err != nil {
 		return diskFault(err, from)
 	}

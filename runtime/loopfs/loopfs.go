@@ -191,7 +191,25 @@ func Settle(ctx context.Context, file string) error {
 	if err == nil {
 		err = run(ctx, lock, "resize2fs", file)
 	}
+	if err == nil {
+		err = unlost(lock)
+	}
 	return diskFault(err, file)
+}
+
+// unlost removes the directory that e2fsck makes for what it finds, where it found nothing: programs expect nobody's
+// files in their volume.
+func unlost(lock *os.File) (err error) {
+	m, err := mount(lock)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	err = os.Remove(filepath.Join(m.Dir(), "lost+found"))
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return ignoreAbsent(err)
 }
 
 // unusedPatience bounds how long a namespace that has ended may take to let go of a file system.
@@ -263,11 +281,13 @@ func run(ctx context.Context, lock *os.File, name string, args ...string) error 
 	return nil
 }
 
-func remove(file string) error {
-	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
+func remove(file string) error { return ignoreAbsent(os.Remove(file)) }
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // diskFault says what a file system could not be; nil stays nil.

@@ -153,6 +153,36 @@ func TestAFileSystemInAFile(t *testing.T) {
 	gone(t, dir)
 }
 
+// TestOneThatHasGrownIsEmpty: e2fsck's directory is not left in one that has nothing in it. What e2fsck found stays.
+func TestOneThatHasGrownIsEmpty(t *testing.T) {
+	able(t)
+	file := filepath.Join(t.TempDir(), "v.img")
+	if err := loopfs.Make(t.Context(), file, 16*mib); err != nil {
+		t.Fatal(err)
+	}
+	grow := func(size int64) *loopfs.Mounted {
+		t.Helper()
+		if err := errors.Join(os.Truncate(file, size), loopfs.Settle(t.Context(), file)); err != nil {
+			t.Fatal(err)
+		}
+		return mounted(t, file)
+	}
+	m := grow(32 * mib)
+	if es, err := os.ReadDir(m.Dir()); err != nil || len(es) > 0 {
+		t.Errorf("it has %v, %v", es, err)
+	}
+	found := filepath.Join(m.Dir(), "lost+found", "#12")
+	if err := errors.Join(os.Mkdir(filepath.Dir(found), 0o700), os.WriteFile(found, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	end(t, m)
+	m = grow(48 * mib)
+	if _, err := os.Stat(filepath.Join(m.Dir(), "lost+found", "#12")); err != nil {
+		t.Error(err)
+	}
+	end(t, m)
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

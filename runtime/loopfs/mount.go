@@ -76,14 +76,8 @@ func mount(file *os.File) (m *Mounted, err error) {
 // Dir leads to what is in it, for this process, until it is closed.
 func (m *Mounted) Dir() string { return fmt.Sprintf("/proc/self/fd/%d/.", m.fd) } // nothing of it is a link
 
-// MoveTo mounts it over what is open as dir, in the namespace of the calling thread. It can be done once.
-func (m *Mounted) MoveTo(dir int) error {
-	err := unix.MoveMount(m.fd, "", dir, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	if err != nil {
-		return fmt.Errorf("mount a volume: %w", err)
-	}
-	return nil
-}
+// FD is the mount, until it is closed.
+func (m *Mounted) FD() int { return m.fd }
 
 // Close lets go of it. It stays mounted where it was taken in. nil has nothing to let go of.
 func (m *Mounted) Close() error {
@@ -212,14 +206,15 @@ func (m *Mounted) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir()), nil
 }
 
-// freeze has all wait that writes, until thaw. A process of its own lets it go on should this one end before.
-func (m *Mounted) freeze() (thaw func() error, err error) {
+// freeze has all wait that writes, until thaw. A process of its own lets it go on should this one end before; it has the
+// lock of who copies until then, or it would let it go on for the next who does.
+func (m *Mounted) freeze(lock *os.File) (thaw func() error, err error) {
 	d, err := m.open()
 	if err != nil {
 		return nil, err
 	}
 	guard := exec.Command("sh", "-c", "cat > /dev/null; exec fsfreeze --unfreeze /proc/self/fd/3")
-	guard.ExtraFiles = []*os.File{d}
+	guard.ExtraFiles = []*os.File{d, lock}
 	var said strings.Builder
 	guard.Stderr = &said
 	end, err := guard.StdinPipe()

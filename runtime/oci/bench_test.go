@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // BenchmarkStart measures a container's start, from the call until its program has been executed, and beside it, in
@@ -62,7 +63,7 @@ func bareStart(b *testing.B, rootfs string) time.Duration {
 	b.Helper()
 	dir := b.TempDir()
 	c, err := spec.New(spec.Container{Argv: []string{"sleep", "1000"}, Env: []string{"PATH=/bin"}, Rootfs: rootfs,
-		IDs: []spec.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
+		IDs: []users.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
 	if err != nil {
 		b.Fatal(err)
 	}

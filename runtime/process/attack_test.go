@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
@@ -198,6 +200,42 @@ func TestAVolumeGoesFromMachineToMachine(t *testing.T) {
 	}
 	if uid := ownerOf(t, outside); uid != 0 {
 		t.Errorf("what has a name in the volume too belongs to user %d now", uid)
+	}
+}
+
+// TestAVolumeThatCannotBeShown: on a file system without idmapped mounts, such as an overlay, it is handed over.
+func TestAVolumeThatCannotBeShown(t *testing.T) {
+	asRoot(t)
+	r := open(t, nil)
+	dir := t.TempDir()
+	for _, sub := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := filepath.Join(dir, "merged")
+	how := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir)
+	if err := unix.Mount("overlay", at, "overlay", 0, how); err != nil {
+		t.Skip("no overlay can be mounted here:", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	vol := filepath.Join(at, "volume")
+	if err := os.Mkdir(vol, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		launch(t, r, runtime.Spec{Machine: id, Env: []string{"PATH=/usr/bin:/bin"},
+			Mounts: []runtime.Mount{{Volume: "v", Dir: vol, Path: "/soukdata"}}})
+		got := said(t, r, id, "cd /soukdata && echo "+id+" >> f && chmod 600 f && cat f")
+		if !strings.HasSuffix(got, id) {
+			t.Errorf("machine %s: %q", id, got)
+		}
+		if uid := ownerOf(t, filepath.Join(vol, "f")); uid == 0 {
+			t.Error("it is root's on the disk, so the kernel can show it: this test tests nothing")
+		}
+		if err := r.Kill(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@
 package container
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/moby/sys/user"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -31,6 +29,7 @@ import (
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/pty"
 	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/volumes"
 )
 
 // Store is where a worker keeps what is of its containers.
@@ -151,32 +150,34 @@ type Plan struct {
 	// Checkpoint is a directory that has one to go on from; "": it begins at its beginning.
 	Checkpoint string
 
+	// Volumes are those of Start.Mounts, in their order.
+	Volumes []*volumes.Volume
+
 	// Users makes a user namespace.
-	Users func(ids []spec.ID) (*os.File, error)
+	Users func(ids []users.ID) (*os.File, error)
 }
 
 // Create makes a container and returns the process that will be its first, which waits for Start unless it goes on from
 // a checkpoint, and the near end of its terminal where it has one. It runs on a thread that is in a mount namespace of
 // its own, and that does not end before.
 func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err error) {
-	ids := []spec.ID{
-		{Inside: 0, Outside: uint32(p.UID), Size: 1},
-		{Inside: 1, Outside: users.Within + 1, Size: users.WithinSize - 1},
-	}
 	if err := s.Delete(ctx, p.Name); err != nil { // of a try before
 		return 0, nil, err
 	}
-	root, err := p.mountRoot(ids)
+	in, err := p.rooted()
 	if err != nil {
-		return 0, nil, fault.Wrap(err, fault.Unavailable, "rootfs",
-			"the root file system of container %s cannot be made", p.Name.ID)
+		return 0, nil, err
 	}
+	defer in.users.Close()
 	if p.Checkpoint == "" {
-		if err := programIn(root, p.Start); err != nil {
+		if err := programIn(in.root, p.Start); err != nil {
 			return 0, nil, err
 		}
 	}
-	full, err := s.describe(p, root, ids)
+	if err := p.showVolumes(ctx, in); err != nil {
+		return 0, nil, err
+	}
+	full, err := s.describe(p, in)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -279,19 +280,15 @@ func (s Store) Sandbox(n Name) *frame.Sandbox {
 }
 
 // describe makes the specification, and the files that it mounts.
-func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error) {
-	in := p.Start.Container
-	who, err := userOf(root, p.Start.User)
-	if err != nil {
-		return nil, err
-	}
+func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
+	in, ids := p.Start.Container, at.ids
 	bundle := s.bundle(p.Name.ID)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described", p.Name.ID)
 	}
 	c := spec.Container{
-		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: who,
-		Rootfs: root, ReadOnly: in.ReadOnly, IDs: ids, Cgroup: p.Cgroup, HostNet: in.HostNet,
+		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: at.who,
+		Rootfs: at.root, ReadOnly: in.ReadOnly, IDs: ids, Cgroup: p.Cgroup, HostNet: in.HostNet,
 	}
 	for _, v := range p.Start.Mounts {
 		var st unix.Statfs_t
@@ -301,7 +298,9 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 		c.Mounts = append(c.Mounts, spec.Mount{From: v.Dir, To: v.Path, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 			NoExec: st.Flags&unix.ST_NOEXEC != 0})
 	}
-	files, err := putFiles(bundle, p.Start.Files, p.Data, spec.Outside(ids, who.UID), spec.Outside(ids, who.GID))
+	uid, _ := users.Outside(ids, at.who.UID) // rooted has seen to it that there are
+	gid, _ := users.Outside(ids, at.who.GID)
+	files, err := putFiles(bundle, p.Start.Files, p.Data, uid, gid)
 	if err != nil {
 		return nil, err
 	}
@@ -324,38 +323,6 @@ func (s Store) describe(p Plan, root string, ids []spec.ID) (*specs.Spec, error)
 		full.Process = spec.Command(full.Process, full.Process.Args, p.Start.Terminal)
 	}
 	return full, err
-}
-
-// RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
-const RootfsDir = "rootfs"
-
-// mountRoot mounts a machine's root, empty but for its layers: what was written by the life before is gone. One that
-// goes on finds what it has written.
-func (p Plan) mountRoot(ids []spec.ID) (string, error) {
-	fresh := []string{"upper", "work", RootfsDir}
-	if p.Checkpoint != "" {
-		fresh = fresh[1:]
-	}
-	for _, d := range fresh {
-		if err := os.RemoveAll(filepath.Join(p.Dir, d)); err != nil {
-			return "", err
-		}
-		if err := os.Mkdir(filepath.Join(p.Dir, d), 0o755); err != nil {
-			return "", err
-		}
-	}
-	upper := filepath.Join(p.Dir, "upper")
-	if err := os.Chown(upper, p.UID, p.UID); err != nil {
-		return "", err
-	}
-	ns, err := p.Users(ids)
-	if err != nil {
-		return "", err
-	}
-	defer ns.Close()
-	root := filepath.Join(p.Dir, RootfsDir)
-	return root, rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: upper,
-		Work: filepath.Join(p.Dir, "work"), At: root, Users: ns})
 }
 
 // nearDir is where a sandbox finds what it mounts, in the directory of its machine.
@@ -406,10 +373,6 @@ func Check(s *frame.Start) error {
 		if _, err := spec.Target(v.Path); err != nil {
 			return err
 		}
-		if !filepath.IsAbs(v.Dir) {
-			return fault.New(fault.Invalid, "volume", "the volume for %s has no absolute path on the host: %q", v.Path,
-				v.Dir)
-		}
 	}
 	return nil
 }
@@ -436,31 +399,6 @@ func programIn(root string, s *frame.Start) error {
 			path)
 	}
 	return nil
-}
-
-// maxTable bounds an image's tables of users and groups.
-const maxTable = 1 << 20
-
-// userOf finds a user of an image: "", "name", "uid", "name:group", "uid:gid".
-func userOf(root, name string) (spec.User, error) {
-	people, err := rootfs.ReadFile(root, "etc/passwd", maxTable)
-	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
-	if err := errors.Join(err, err2); err != nil {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
-	}
-	u, err := user.GetExecUser(name, nil, bytes.NewReader(people), bytes.NewReader(groups))
-	if err != nil || u.Uid < 0 || u.Gid < 0 || u.Uid >= users.WithinSize || u.Gid >= users.WithinSize {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user",
-			"the image has no user %q: name one that is in its /etc/passwd, or a number below %d", name,
-			users.WithinSize)
-	}
-	out := spec.User{UID: uint32(u.Uid), GID: uint32(u.Gid)}
-	for _, g := range u.Sgids {
-		if g > 0 && g < users.WithinSize {
-			out.Groups = append(out.Groups, uint32(g))
-		}
-	}
-	return out, nil
 }
 
 // putFiles writes a machine's files where they are in memory only, for secrets are among them, and says where they are

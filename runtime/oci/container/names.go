@@ -14,10 +14,11 @@ import (
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // putNames writes what programs find names by, but for files that the machine brings itself.
-func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []spec.ID) ([]spec.Mount, error) {
+func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	texts, err := textsOf(in)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "network", "what the host finds names by cannot be read")
@@ -34,7 +35,8 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []spec.I
 		path := filepath.Join(bundle, "files", name)
 		err := os.WriteFile(path, []byte(text), 0o644)
 		if err == nil {
-			err = errors.Join(os.Chown(path, spec.Outside(ids, 0), spec.Outside(ids, 0)), os.Chmod(path, 0o644))
+			root, _ := users.Outside(ids, 0)
+			err = errors.Join(os.Chown(path, root, root), os.Chmod(path, 0o644))
 		}
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/"+name)

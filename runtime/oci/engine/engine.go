@@ -181,6 +181,10 @@ func said(log string, err error) error {
 		return fault.Wrap(err, fault.Unavailable, "engine", "the container runtime failed and does not say why")
 	}
 	msg := all[len(all)-1]
+	if strings.Contains(msg, "uids and gids must be in range") { // runc's own; files may belong to any
+		return fault.New(fault.Precondition, "user",
+			"the container runtime runs nobody with a number above 2147483647: give the machine another user")
+	}
 	_, tried, is := strings.Cut(msg, "exec: ") // then `"name": why`
 	if !is {
 		_, tried, _ = strings.Cut(msg, "failed to load ") // of runsc, then `name: why`

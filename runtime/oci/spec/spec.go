@@ -22,6 +22,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/process/users"
 )
 
 // Container is what is asked for.
@@ -32,10 +33,10 @@ type Container struct {
 	Env      []string // KEY=VALUE, complete
 	Dir      string   // where it begins, absolute; "": /
 	User     User
-	Rootfs   string // path of its root on the host; it is mounted already
-	ReadOnly bool   // the root cannot be written
-	IDs      []ID   // of the user namespace, for users and groups alike; not empty
-	Cgroup   string // path of its group below each hierarchy's root; "": none
+	Rootfs   string     // path of its root on the host; it is mounted already
+	ReadOnly bool       // the root cannot be written
+	IDs      []users.ID // of the user namespace, for users and groups alike; not empty
+	Cgroup   string     // path of its group below each hierarchy's root; "": none
 	Mounts   []Mount
 	HostNet  bool // the host's network; else one of its own, with a loopback device and nothing else
 }
@@ -44,21 +45,6 @@ type Container struct {
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
-}
-
-// ID maps Size numbers from Inside up to those from Outside up.
-type ID struct {
-	Inside, Outside, Size uint32
-}
-
-// Outside returns the host's number of a container's user or group; that of the container's root for one that has none.
-func Outside(ids []ID, n uint32) int {
-	for _, m := range ids {
-		if n >= m.Inside && n-m.Inside < m.Size {
-			return int(m.Outside + n - m.Inside)
-		}
-	}
-	return int(ids[0].Outside)
 }
 
 // Mount shows a file or directory of the host.
@@ -97,9 +83,11 @@ func New(c Container) (*specs.Spec, error) {
 		},
 	}
 	if !c.HostNet { // its network is its own: who is there may listen on each port, and ask who answers
-		var last uint32
+		var last uint32 // of those without a gap from 0 on
 		for _, m := range c.IDs {
-			last = max(last, m.Inside+m.Size-1)
+			if m.Inside <= last+1 {
+				last = max(last, m.Inside+m.Size-1)
+			}
 		}
 		s.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0",
 			"net.ipv4.ping_group_range": fmt.Sprintf("0 %d", last)}
@@ -228,7 +216,7 @@ func namespaces(hostNet bool) []specs.LinuxNamespace {
 	return out
 }
 
-func mappings(ids []ID) []specs.LinuxIDMapping {
+func mappings(ids []users.ID) []specs.LinuxIDMapping {
 	out := make([]specs.LinuxIDMapping, len(ids))
 	for i, m := range ids {
 		out[i] = specs.LinuxIDMapping{ContainerID: m.Inside, HostID: m.Outside, Size: m.Size}

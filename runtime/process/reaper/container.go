@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"syscall"
 	"time"
 
 	runc "github.com/containerd/go-runc"
@@ -23,7 +21,6 @@ import (
 	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
-	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/proc"
@@ -127,9 +124,6 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 	if err := r.apart.letIn(m, o); err != nil {
 		return nil, err
 	}
-	if err := handOver(s.Mounts, o); err != nil {
-		return nil, err
-	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.rec.Container = fmt.Sprintf("%s-%d-%08x", m.id, attempt, rand.Uint32())
 	l.rec.Engine, l.rec.Stop = s.Container.Engine, s.Container.StopSignal
@@ -140,11 +134,8 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 
 // make makes the container of a life, and returns its process, which waits for its start, or goes on from the
 // checkpoint in a directory. It is called with the engine.
-func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held volumes, data []byte,
+func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held, data []byte,
 	ends [2]int, from string) (pid int, err error) {
-	if err := held.show(space.Root(l.m.id), s); err != nil {
-		return 0, err
-	}
 	out := engine.Files{c.r.null}
 	for i, fd := range ends {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -156,7 +147,7 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, held vol
 	}
 	p := container.Plan{
 		Checkpoint: from, Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
-		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Users: c.userNamespace,
+		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Volumes: all, Users: c.r.namespaces.of,
 	}
 	if p.Into, err = l.slot.group.OpenV2(); err != nil {
 		return 0, fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be opened", l.m.id)
@@ -238,34 +229,6 @@ func (c *containers) withEngine(job func(ctx context.Context) error) error {
 	c.working(1)
 	defer c.working(-1)
 	return t.run(func() error { return job(ctx) })
-}
-
-// userNamespace makes a user namespace to show layers by. It takes a process to have one made, which never gets to its
-// program.
-func (c *containers) userNamespace(ids []spec.ID) (*os.File, error) {
-	maps := make([]syscall.SysProcIDMap, len(ids))
-	for i, m := range ids {
-		maps[i] = syscall.SysProcIDMap{ContainerID: int(m.Inside), HostID: int(m.Outside), Size: int(m.Size)}
-	}
-	c.r.forkMu.Lock() // nobody else waits for it
-	defer c.r.forkMu.Unlock()
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"souk", "--version"}, &syscall.ProcAttr{
-		Env: []string{}, Files: []uintptr{c.r.null.Fd(), c.r.null.Fd(), c.r.null.Fd()},
-		Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: maps, GidMappings: maps, Ptrace: true,
-			Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make a user namespace: %w", err)
-	}
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/user")
-	_ = syscall.Kill(pid, syscall.SIGKILL) // it is this process's child, and stopped
-	var ws syscall.WaitStatus
-	for {
-		if _, err := syscall.Wait4(pid, &ws, 0, nil); err == nil && !ws.Stopped() ||
-			err != nil && !errors.Is(err, syscall.EINTR) {
-			return f, err
-		}
-	}
 }
 
 // working counts the runtimes that are at work.

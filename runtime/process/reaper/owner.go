@@ -1,20 +1,13 @@
 package reaper
 
 import (
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/space"
 	"github.com/soukhq/souk/runtime/process/users"
@@ -192,7 +185,7 @@ func (a *apart) letIn(m *machine, o *owner) error {
 
 // plan says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes and
 // files are below the machine's directory only.
-func (a *apart) plan(m *machine, s *frame.Start, held volumes) (*space.Plan, error) {
+func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) {
 	if len(s.Mounts)+len(s.Files) == 0 || !s.Apart || os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -208,11 +201,7 @@ func (a *apart) plan(m *machine, s *frame.Start, held volumes) (*space.Plan, err
 		if err != nil {
 			return nil, err
 		}
-		shown := space.Volume{Dir: v.Dir, Path: rel}
-		if fs := held[i]; fs != nil {
-			shown.Mount = fs.MoveTo
-		}
-		p.Volumes = append(p.Volumes, shown)
+		p.Volumes = append(p.Volumes, space.Volume{Path: rel, Mount: all[i].MoveTo})
 	}
 	for _, f := range s.Files {
 		rel, err := relative(f.Path, "file")
@@ -232,83 +221,6 @@ func (a *apart) program(id string, s *frame.Start) (string, error) {
 		path = filepath.Join(a.workDir(id), rest)
 	}
 	return path, err
-}
-
-// volumes are the file systems of a start's mounts that are in files; nil where a mount is a directory.
-type volumes []*loopfs.Mounted
-
-// openVolumes mounts the file systems that are in files, and has the mounts lead to what is in them.
-func openVolumes(s *frame.Start) (volumes, error) {
-	held := make(volumes, len(s.Mounts))
-	for i := range s.Mounts {
-		m := &s.Mounts[i]
-		if st, err := os.Lstat(m.Dir); err != nil || !st.Mode().IsRegular() {
-			continue // it is a directory, or whoever needs it says that it is not
-		}
-		if os.Geteuid() != 0 {
-			return nil, fault.New(fault.Precondition, "volume", "volume %s is a file system of its own, which souk "+
-				"can mount as root only: run souk as root", m.Volume)
-		}
-		fs, err := loopfs.Mount(m.Dir)
-		if err != nil {
-			held.close()
-			return nil, err
-		}
-		held[i], m.Dir = fs, fs.Dir()
-	}
-	return held, nil
-}
-
-// close lets go of them. They stay mounted where a machine has them.
-func (v volumes) close() {
-	for _, fs := range v {
-		_ = fs.Close() // nothing is written by it
-	}
-}
-
-// volumesDir is where a container's volumes are mounted in the directory of its machine, for itself only. It is root's.
-const volumesDir = "volumes"
-
-// show mounts them below a machine's directory, in the namespace of the calling thread, and has the mounts lead there.
-func (v volumes) show(dir string, s *frame.Start) error {
-	if !slices.ContainsFunc(v, func(fs *loopfs.Mounted) bool { return fs != nil }) {
-		return nil
-	}
-	if err := os.RemoveAll(filepath.Join(dir, volumesDir)); err != nil { // of the life before
-		return fault.Wrap(err, fault.Unavailable, "volume", "there is no room to mount volumes in")
-	}
-	for i, fs := range v {
-		if fs == nil {
-			continue
-		}
-		at := filepath.Join(dir, volumesDir, strconv.Itoa(i))
-		err := os.MkdirAll(at, 0o700)
-		var fd int
-		if err == nil {
-			fd, err = unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		}
-		if err == nil {
-			err = errors.Join(fs.MoveTo(fd), unix.Close(fd))
-		}
-		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "volume", "volume %s cannot be mounted", s.Mounts[i].Volume)
-		}
-		s.Mounts[i].Dir = at
-	}
-	return nil
-}
-
-// handOver gives volumes to whom the machine runs as that takes them.
-func handOver(mounts []runtime.Mount, o *owner) error {
-	if o == nil {
-		return nil
-	}
-	for _, m := range mounts {
-		if err := users.HandOver(m.Dir, o.uid, o.gid); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // dirOf is where a life works, as its processes see it.

@@ -82,6 +82,7 @@ type Reaper struct {
 	pool       *workerPool
 	turns      turns
 	containers *containers
+	namespaces *namespaces
 	keeper     *keeper.Keeper      // of the near ends of terminals
 	kept       map[string]*os.File // what it had of the reaper before, by life; only while this one begins
 	startSlots chan struct{}       // one is held by each start that is under way, see maxStarting
@@ -133,7 +134,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := r.settle(o); err != nil {
 		return err
 	}
-	r.containers = newContainers(r)
+	r.containers, r.namespaces = newContainers(r), &namespaces{make: r.userNamespace}
 	openKeeper(r)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)

@@ -115,7 +115,7 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	if err := place(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
 		return err
 	}
-	if err := handOver(s.Mounts, o); err != nil {
+	if err := r.giveVolumes(held, s, o); err != nil {
 		return err
 	}
 	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {

@@ -19,10 +19,9 @@ type Plan struct {
 	Files   []string
 }
 
-// Volume shows a directory of the host at a path, or a file system that is mounted nowhere yet.
+// Volume is shown at a path. It is mounted nowhere yet.
 type Volume struct {
-	Dir   string
-	Mount func(dir int) error // mounts it over what is open as dir; nil: Dir is shown
+	Mount func(dir int) error // mounts it over what is open as dir
 	Path  string
 }
 
@@ -56,10 +55,7 @@ func (v *Volume) mountAt(dir int) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if v.Mount != nil {
-		return v.Mount(fd)
-	}
-	return unix.Mount(v.Dir, name(fd), "", unix.MS_BIND|unix.MS_REC, "")
+	return v.Mount(fd)
 }
 
 // beneath opens what is at a path in a directory, and only there.

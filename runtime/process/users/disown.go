@@ -21,7 +21,8 @@ func Disown(low, high int, living func(uid int) bool) error {
 	dead := func(uid int) bool { return uid >= low && uid < high && !living(uid) }
 	var errs []error
 	for _, dir := range public {
-		errs = append(errs, chownTree(dir, 0, 0, dead, true))
+		c := chowning{owners: to(0, 0, func(u uint32) bool { return dead(int(u)) }), lenient: true}
+		errs = append(errs, c.tree(dir))
 	}
 	for _, kind := range []struct {
 		file string

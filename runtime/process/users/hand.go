@@ -2,6 +2,7 @@ package users
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -38,8 +39,9 @@ func HandOver(dir string, uid, gid int) error {
 			"the directory %s is for everybody to write to, as /tmp is, and cannot be given to user %d: name one "+
 				"that is nobody else's", dir, uid)
 	}
-	was := int(st.Uid)
-	if err := chownTree(dir, uid, gid, func(u int) bool { return u == was }, false); err != nil {
+	was := st.Uid
+	c := chowning{owners: to(uid, gid, func(u uint32) bool { return u == was })}
+	if err := c.tree(dir); err != nil {
 		return handFault(err, dir, uid)
 	}
 	if err := unix.Lchown(dir, uid, gid); err != nil {
@@ -52,13 +54,26 @@ func handFault(err error, dir string, uid int) error {
 	return fault.Wrap(err, fault.Unavailable, "hand_over", "the directory %s cannot be given to user %d", dir, uid)
 }
 
+// owners says whom a file is to belong to that has an owner and a group.
+type owners func(uid, gid uint32) (newUID, newGID int)
+
+// to gives what is somebody's to another.
+func to(uid, gid int, whose func(uid uint32) bool) owners {
+	return func(u, g uint32) (int, int) {
+		if whose(u) {
+			return uid, gid
+		}
+		return int(u), int(g)
+	}
+}
+
 // chowning is a walk.
 type chowning struct {
-	uid, gid int
-	whose    func(uid int) bool
-	dev      uint64
-	shared   map[uint64]*names // files of several names, by inode
-	lenient  bool              // what changes meanwhile or cannot be read is left out
+	owners  owners
+	dev     uint64
+	shared  map[uint64]*names // files of several names, by inode
+	lenient bool              // what changes meanwhile or cannot be read is left out
+	bits    bool              // setuid and setgid stay, which a new owner takes away
 }
 
 // names are those of one file that were found.
@@ -68,11 +83,10 @@ type names struct {
 	name       string
 }
 
-// chownTree gives what is below dir to a user, where whose says of its owner that it is to be; dir itself it leaves.
-// nil where there is no dir.
-func chownTree(dir string, uid, gid int, whose func(uid int) bool, lenient bool) error {
+// tree gives what is below dir to whom owners says; dir itself it leaves. nil where there is no dir.
+func (c *chowning) tree(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || lenient && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
+	if errors.Is(err, unix.ENOENT) || c.lenient && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
 		return nil
 	}
 	if err != nil {
@@ -82,7 +96,7 @@ func chownTree(dir string, uid, gid int, whose func(uid int) bool, lenient bool)
 	if err := unix.Fstat(fd, &st); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	c := &chowning{uid: uid, gid: gid, whose: whose, dev: st.Dev, shared: make(map[uint64]*names), lenient: lenient}
+	c.dev, c.shared = st.Dev, make(map[uint64]*names)
 	defer func() { // what is held open
 		for _, n := range c.shared {
 			_ = unix.Close(n.dir) // it has names elsewhere, and stays as it is
@@ -137,7 +151,7 @@ func (c *chowning) entry(dir int, name string, depth int) error {
 			return err
 		}
 	}
-	if !c.whose(int(st.Uid)) {
+	if c.stays(&st) {
 		return nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 && !c.lenient {
@@ -180,8 +194,21 @@ func (c *chowning) give(dir int, name string) error {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || !c.whose(int(st.Uid)) {
+	if err := unix.Fstat(fd, &st); err != nil || c.stays(&st) {
 		return err
 	}
-	return unix.Fchownat(fd, "", c.uid, c.gid, unix.AT_EMPTY_PATH)
+	uid, gid := c.owners(st.Uid, st.Gid)
+	if err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH); err != nil || !c.bits {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
+		return nil
+	}
+	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7777, 0)
+}
+
+// stays reports whether a file belongs to whom it should.
+func (c *chowning) stays(st *unix.Stat_t) bool {
+	uid, gid := c.owners(st.Uid, st.Gid)
+	return uint32(uid) == st.Uid && uint32(gid) == st.Gid //nolint:gosec // they are numbers of the kernel's
 }

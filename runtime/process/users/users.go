@@ -30,15 +30,9 @@ const (
 	block  = 1 << 12 // numbers that are looked after together
 )
 
-// Within is the first of the numbers that a container's users other than its root have on the host: user n of it is
-// Within+n, in all containers alike. What they own lies below directories that only their own machine's user may enter.
-const (
-	Within     = First + ranges*size
-	WithinSize = 1 << 16
-)
-
-// Is reports whether a number is one of a machine, of this worker or another.
-func Is(uid int) bool { return uid >= First && uid < Within+WithinSize }
+// Is reports whether a number is one that machines have, of this worker or another. Those from First up are kept for
+// them.
+func Is(uid int) bool { return uid >= First }
 
 // ClaimsDir is where the workers of a host note which ranges are theirs.
 const ClaimsDir = "/var/lib/souk-users"

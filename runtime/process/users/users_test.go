@@ -137,7 +137,8 @@ func TestDisown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := chownTree(dir, 0, 0, func(u int) bool { return u == dead }, true); err != nil {
+	c := chowning{owners: to(0, 0, func(u uint32) bool { return int(u) == dead }), lenient: true}
+	if err := c.tree(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"dead": 0, "alive": alive, "other": 12} {

@@ -1,0 +1,85 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/user"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/rootfs"
+	"github.com/soukhq/souk/runtime/oci/spec"
+)
+
+// maxTable bounds an image's tables of users and groups.
+const maxTable = 1 << 20
+
+// userOf finds a user of an image, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not
+// be in the image's tables. The tables are read by a library, and the rules are here, for its own end at 2^31.
+func userOf(root, name string) (spec.User, error) {
+	people, err := rootfs.ReadFile(root, "etc/passwd", maxTable)
+	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
+	if err := errors.Join(err, err2); err != nil {
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+	}
+	named, group, hasGroup := strings.Cut(name, ":")
+	if named == "" {
+		named = "0"
+	}
+	uid, isNumber := number(named)
+	found, err := user.ParsePasswdFilter(bytes.NewReader(people), func(u user.User) bool {
+		return u.Name == named || isNumber && int64(u.Uid) == int64(uid)
+	})
+	if err != nil || len(found) == 0 && !isNumber || len(found) > 0 && !fits(found[0].Uid, found[0].Gid) {
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user",
+			"the image has no user %q: name one that is in its /etc/passwd, or a number", name)
+	}
+	out := spec.User{UID: uid}
+	member := named
+	if len(found) > 0 {
+		out.UID, out.GID, member = uint32(found[0].Uid), uint32(found[0].Gid), found[0].Name //nolint:gosec // they fit
+	}
+	if hasGroup && group != "" {
+		out.GID, err = groupOf(groups, group)
+		return out, err
+	}
+	all, err := user.ParseGroupFilter(bytes.NewReader(groups), func(g user.Group) bool {
+		return fits(g.Gid) && g.Gid != int(out.GID) && slices.Contains(g.List, member)
+	})
+	for _, g := range all {
+		out.Groups = append(out.Groups, uint32(g.Gid)) //nolint:gosec // it fits
+	}
+	if err != nil {
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+	}
+	return out, nil
+}
+
+func groupOf(table []byte, name string) (uint32, error) {
+	gid, isNumber := number(name)
+	found, err := user.ParseGroupFilter(bytes.NewReader(table), func(g user.Group) bool {
+		return g.Name == name || isNumber && int64(g.Gid) == int64(gid)
+	})
+	if err == nil && len(found) > 0 && fits(found[0].Gid) {
+		return uint32(found[0].Gid), nil //nolint:gosec // it fits
+	}
+	if err == nil && isNumber {
+		return gid, nil
+	}
+	return 0, fault.Wrap(err, fault.Precondition, "user",
+		"the image has no group %q: name one that is in its /etc/group, or a number", name)
+}
+
+// number reads a number that a user can have: the largest means none.
+func number(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err == nil && n < math.MaxUint32 //nolint:gosec // of 32 bits
+}
+
+func fits(all ...int) bool {
+	return !slices.ContainsFunc(all, func(n int) bool { return n < 0 || n >= math.MaxUint32 })
+}
