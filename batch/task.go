@@ -176,19 +176,19 @@ func (r *Runner) hold(name string, h heldResult) {
 
 // output reads the last of what a task wrote, as NDJSON; cut says that there was more.
 func (r *Runner) output(name string) (out []byte, cut bool) {
-	var lines [][]byte
-	size := 0
+	var lines []kept
+	size, lost := 0, int64(0)
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
 	err := r.o.Runtime.Logs(ctx, name, machine.LogQuery{}, func(l machine.LogLine) error {
-		l.Cursor = ""
-		b, err := json.Marshal(l)
-		if err != nil {
+		k := kept{line: l}
+		if err := k.encode(); err != nil {
 			return err
 		}
-		lines = append(lines, append(b, '\n'))
-		for size += len(b) + 1; size > maxOutput && len(lines) > 1; cut = true {
-			size -= len(lines[0])
+		lines = append(lines, k)
+		for size += len(k.json); size > maxOutput && len(lines) > 1; cut = true {
+			size -= len(lines[0].json)
+			lost += lines[0].line.Lost + int64(len(lines[0].line.Raw()))
 			lines = lines[1:]
 		}
 		return nil
@@ -196,10 +196,27 @@ func (r *Runner) output(name string) (out []byte, cut bool) {
 	if err != nil && !fault.Is(err, fault.NotFound) && r.ctx.Err() == nil { // one that was never started has no log
 		r.log.Warn("what a task wrote could not be read", "task", name, "err", err)
 	}
+	if len(lines) > 0 && lost > 0 {
+		lines[0].line.Lost += lost
+		_ = lines[0].encode() // it was possible before
+	}
 	for _, l := range lines {
-		out = append(out, l...)
+		out = append(out, l.json...)
 	}
 	return out, cut
+}
+
+// kept is a line of a task's output as it is told.
+type kept struct {
+	line machine.LogLine
+	json []byte
+}
+
+func (k *kept) encode() error {
+	k.line.Cursor = ""
+	b, err := json.Marshal(k.line)
+	k.json = append(b, '\n')
+	return err
 }
 
 // Occupies implements worker.Tasks.

@@ -1,18 +1,42 @@
 package machine
 
 import (
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/soukhq/souk/fault"
 )
 
-// LogLine is one line of output. Cursor is opaque: give it back to go on behind it.
+// LogLine is one line of output, or a part of one. Cursor is opaque: give it back to go on behind it.
 type LogLine struct {
 	Cursor string    `json:"cursor"`
 	At     time.Time `json:"at"`
-	Stream string    `json:"stream"` // stdout or stderr
-	Text   string    `json:"text"`   // without the newline; a line over 16 KiB comes in parts
+	Stream string    `json:"stream"`          // stdout or stderr
+	Text   string    `json:"text"`            // without the newline; a line over 16 KiB comes in parts
+	Bytes  []byte    `json:"bytes,omitempty"` // what was written, where it is no UTF-8: Text has replacements then
+	Part   bool      `json:"part,omitempty"`  // no newline follows: the line goes on, or the program ended without one
+	Lost   int64     `json:"lost,omitempty"`  // bytes of output between the line before and this one that are not kept
+}
+
+// SetRaw sets what was written, without its newline.
+func (l *LogLine) SetRaw(b []byte) {
+	if l.Text, l.Bytes = string(b), nil; !utf8.Valid(b) {
+		l.Text, l.Bytes = strings.ToValidUTF8(l.Text, "\uFFFD"), slices.Clone(b)
+	}
+}
+
+// Raw returns what was written, byte for byte, with its newline if it had one.
+func (l *LogLine) Raw() []byte {
+	out := make([]byte, 0, len(l.Text)+len(l.Bytes)+1)
+	if out = append(out, l.Bytes...); l.Bytes == nil {
+		out = append(out, l.Text...)
+	}
+	if !l.Part {
+		out = append(out, '\n')
+	}
+	return out
 }
 
 // LogQuery chooses lines: those behind Cursor, else the last Tail lines (0: all kept). With Follow it waits for more

@@ -2,6 +2,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -306,7 +307,9 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First,
 				j.Spec.Last, jobRef(&j), j.Spec.First)
 		}
-		return cl.TaskLogs(ctx, j.ID, index, q, func(l machine.LogLine) error { return machines.PrintLog(c, l) })
+		p := machines.NewPrinter(c)
+		p.Whole = q.Tail == 0
+		return cmp.Or(cl.TaskLogs(ctx, j.ID, index, q, p.Print), p.Err())
 	}
 	return cmd
 }

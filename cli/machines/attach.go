@@ -1,10 +1,10 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,9 +38,11 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	follow, stopFollowing := context.WithCancel(talk)
 	defer stopFollowing()
 	var cursor string
+	p := NewPrinter(c)
+	p.Whole = true
 	emit := func(l machine.LogLine) error {
 		cursor = l.Cursor
-		return PrintLog(c, l)
+		return p.Print(l)
 	}
 	followed := make(chan struct{})
 	go func() {
@@ -84,7 +86,7 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	if c.JSON {
 		c.JSONLine(c.Out, ended{last.ID, last.Name, last.App, last.State, code})
 	}
-	return codeError(last, code)
+	return cmp.Or(codeError(last, code), p.Err())
 }
 
 // errLetGo is the cause with which an attached run ends that no longer waits for its machine.
@@ -174,18 +176,4 @@ func exitOf(m *machine.Machine) *int {
 		}
 	}
 	return nil
-}
-
-// PrintLog prints one line of output on the stream it came from.
-func PrintLog(c *cli.Env, l machine.LogLine) error {
-	if c.JSON {
-		c.JSONLine(c.Out, l)
-		return nil
-	}
-	w := cli.Raw(c.Out)
-	if l.Stream == "stderr" {
-		w = cli.Raw(c.Err)
-	}
-	_, err := io.WriteString(w, l.Text+"\n")
-	return err
 }

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"fmt"
@@ -98,10 +99,13 @@ func sitAt(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machin
 		if ended != nil {
 			return ended
 		}
-		err = cl.Logs(ctx, m.App, m.ID, machine.LogQuery{}, func(l machine.LogLine) error { return PrintLog(c, l) })
+		p := NewPrinter(c)
+		p.Whole = true
+		err = cl.Logs(ctx, m.App, m.ID, machine.LogQuery{}, p.Print)
 		if fault.Is(err, fault.NotFound) {
 			err = nil
 		}
+		err = cmp.Or(err, p.Err())
 		if known := exitOf(last); known != nil {
 			code = *known
 		} else if err == nil {

@@ -81,20 +81,17 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 		if len(refs) > 1 {
 			before = cli.Label(m) + " | "
 		}
-		return followLog(ctx, c, cl, m, o.q, func(l machine.LogLine) error {
+		p := NewPrinter(c)
+		p.Before, p.Stamps, p.Whole = before, o.stamps, o.q.Cursor != ""
+		err := followLog(ctx, c, cl, m, o.q, func(l machine.LogLine) error {
 			if l.At.Before(since) {
 				return nil
 			}
-			if !c.JSON {
-				if o.stamps {
-					l.Text = l.At.Local().Format(cli.TimeFormat) + " " + l.Text
-				}
-				l.Text = before + l.Text
-			}
 			printing.Lock()
 			defer printing.Unlock()
-			return PrintLog(c, l)
+			return p.Print(l)
 		})
+		return cmp.Or(err, p.Err())
 	}
 	if !o.q.Follow || len(refs) == 1 {
 		return c.Each(ctx, refs, show)

@@ -4,8 +4,10 @@
 //
 //	2026-11-21T10:00:00.123456789Z stdout F the text
 //
-// where F is a whole line (or its end) and P a part of one that is longer than 16 KiB: the format that container
-// runtimes write and log collectors read. Only the newest few files are kept, each of a bounded size.
+// where F is a whole line (or its end) and P a part of one that is longer than 16 KiB, or that has no newline: the
+// format that container runtimes write and log collectors read. L is a line of souk's own that says how much could not
+// be written. Only the newest few files are kept, each of a bounded size. A file begins with a line that says how much
+// output there was before it, so that who reads knows what it has missed.
 package output
 
 import (
@@ -29,6 +31,9 @@ const MaxPart = 16 << 10
 const batch = 32 << 10
 
 const suffix = ".log"
+
+// header is what a file begins with, before the bytes of output that went into those before it.
+const header = "souk-log "
 
 func fileName(gen uint64) string { return fmt.Sprintf("%08d%s", gen, suffix) }
 
@@ -65,7 +70,8 @@ type Log struct {
 	file   *os.File // nil until the first write
 	gen    uint64
 	size   int64
-	lost   int64 // bytes that could not be written since the last that could
+	total  int64 // bytes of output in this file and those before
+	lost   int64 // bytes of output that could not be written since the last that could
 }
 
 // Open gives the log in dir. Its newest file is opened, or a first one made, when there is something to write: a
@@ -102,11 +108,51 @@ func (l *Log) open() error {
 		return fmt.Errorf("open a log file: %w", err)
 	}
 	size, err := mend(f)
+	if err == nil && size == 0 {
+		var n int
+		n, err = fmt.Fprintf(f, "%s%d\n", header, l.total)
+		size = int64(n)
+	} else if err == nil && l.file == nil {
+		l.total, err = totalOf(f, size)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a log file: %w", err), f.Close())
 	}
 	l.file, l.size = f, size
 	return nil
+}
+
+// totalOf counts the bytes of output up to the end of a file.
+func totalOf(f *os.File, size int64) (n int64, err error) {
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return 0, err
+	}
+	n, _ = totalIn(b)
+	return n, nil
+}
+
+// totalIn counts the bytes of output up to the end of what a file begins with. known says that those before the file
+// are among them.
+func totalIn(b []byte) (n int64, known bool) {
+	for line := range bytes.Lines(b) {
+		if before, is := headerOf(line); is {
+			n, known = before, true
+		} else if l, ok := parse(line); ok {
+			n += l.written()
+		}
+	}
+	return n, known
+}
+
+// headerOf reads the line that a file begins with.
+func headerOf(line []byte) (total int64, is bool) {
+	rest, is := bytes.CutPrefix(line, []byte(header))
+	if !is {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSuffix(rest, []byte("\n"))), 10, 64)
+	return n, err == nil && n >= 0
 }
 
 // mend cuts off a line that a process did not live to write to its end, and gives the size of the file. The next line
@@ -173,9 +219,9 @@ func (l *Log) Close() error {
 	return err
 }
 
-// write appends formatted lines. A machine is never held up by a full disk: what cannot be written is counted, and
-// said in the log once it can be again.
-func (l *Log) write(b []byte) {
+// write appends formatted lines that hold so many bytes of output. A machine is never held up by a full disk: what
+// cannot be written is counted, and said in the log once it can be again.
+func (l *Log) write(b []byte, output int64) {
 	l.mu.Lock()
 	err := l.ready()
 	if errors.Is(err, os.ErrClosed) {
@@ -183,8 +229,8 @@ func (l *Log) write(b []byte) {
 		return
 	}
 	if l.lost > 0 {
-		note := fmt.Sprintf("souk: %d bytes of output were lost because they could not be written", l.lost)
-		b = append(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(note)), b...)
+		note := fmt.Sprintf(lostNote, l.lost)
+		b = append(appendLine(nil, stamp(time.Now(), "stderr"), tagLost, []byte(note)), b...)
 	}
 	if err == nil {
 		err = l.rotate(int64(len(b)))
@@ -200,9 +246,10 @@ func (l *Log) write(b []byte) {
 		}
 	}
 	if err != nil {
-		l.lost += int64(len(b))
+		l.lost += output
 	} else {
 		l.lost = 0
+		l.total += output
 	}
 	l.mu.Unlock()
 	l.grown()
@@ -241,18 +288,24 @@ func stamp(at time.Time, stream string) []byte {
 	return append(b, stream...)
 }
 
-func appendLine(b, stamp []byte, full bool, text []byte) []byte {
+// Tags of lines.
+const (
+	tagFull = 'F'
+	tagPart = 'P'
+	tagLost = 'L'
+)
+
+// lostNote is the text of a line that says how many bytes could not be written.
+const lostNote = "souk: %d bytes of output were lost because they could not be written"
+
+func appendLine(b, stamp []byte, tag byte, text []byte) []byte {
 	b = append(b, stamp...)
-	if full {
-		b = append(b, " F "...)
-	} else {
-		b = append(b, " P "...)
-	}
+	b = append(b, ' ', tag, ' ')
 	b = append(b, text...)
 	return append(b, '\n')
 }
 
 // Note writes one line of souk's own.
 func (l *Log) Note(text string) {
-	l.write(appendLine(nil, stamp(time.Now(), "stderr"), true, []byte(text)))
+	l.write(appendLine(nil, stamp(time.Now(), "stderr"), tagFull, []byte(text)), int64(len(text))+1)
 }

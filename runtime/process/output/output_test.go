@@ -52,7 +52,7 @@ func TestLinesComeBack(t *testing.T) {
 			all = append(all, b...)
 			s.Write(bytes.Clone(b), time.Now())
 		}
-		s.End(time.Now())
+		s.Cut(time.Now())
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,8 @@ func TestDamaged(t *testing.T) {
 }
 
 func TestCursors(t *testing.T) {
-	for _, c := range []string{"x", ":", "1:", ":1", "0:5", "-1:5", "1:-5", "1:2:3", "99999999999999999999:1"} {
+	for _, c := range []string{"x", ":", "1:", ":1", "0:5", "-1:5", "1:-5", "1:2:-3", "1:2:3:4", "1:2:",
+		"99999999999999999999:1"} {
 		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) ||
 			!strings.Contains(err.Error(), c) {
 			t.Errorf("%q: %v", c, err)

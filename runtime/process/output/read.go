@@ -22,29 +22,55 @@ type Reader struct {
 	dir string
 	gen uint64
 	off int64
+
+	known bool  // how much output there is up to here:
+	total int64 // in bytes
+	lost  int64 // bytes that were passed over, of which the next line tells
 }
 
 // maxOffset is far behind the end of any file of a log, and far from what no file can have.
 const maxOffset = 1 << 40
 
-// NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning.
+// NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning: of all output that
+// there ever was, so that the first line tells how much of it is not kept.
 func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	r := &Reader{dir: dir}
 	if q.Cursor != "" {
-		g, o, ok := strings.Cut(q.Cursor, ":")
-		gen, err1 := strconv.ParseUint(g, 10, 64)
-		off, err2 := strconv.ParseInt(o, 10, 64)
-		if !ok || err1 != nil || err2 != nil || gen == 0 || off < 0 || off > maxOffset {
-			return nil, fault.New(fault.Invalid, "cursor",
+		if err := r.seekCursor(q.Cursor); err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "cursor",
 				"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 		}
-		r.gen, r.off = gen, off
 		return r, nil
 	}
 	if q.Tail > 0 {
 		return r, r.seekTail(q.Tail)
 	}
+	r.known = true
 	return r, nil
+}
+
+// seekCursor stands behind a line: its file, its end in there, and how much output there was up to there. Builds before
+// this one did not say the last.
+func (r *Reader) seekCursor(cursor string) (err error) {
+	parts := strings.Split(cursor, ":")
+	if len(parts) < 2 || len(parts) > 3 {
+		return errors.New("it has not two or three parts")
+	}
+	if r.gen, err = strconv.ParseUint(parts[0], 10, 64); err != nil {
+		return err
+	}
+	if r.off, err = strconv.ParseInt(parts[1], 10, 64); err != nil {
+		return err
+	}
+	if r.known = len(parts) == 3; r.known {
+		if r.total, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
+			return err
+		}
+	}
+	if r.gen == 0 || r.off < 0 || r.off > maxOffset || r.total < 0 {
+		return errors.New("it is out of bounds")
+	}
+	return nil
 }
 
 // seekTail stands before the last n lines.
@@ -62,13 +88,20 @@ func (r *Reader) seekTail(n int) error {
 			return fmt.Errorf("read a log: %w", err)
 		}
 		r.gen, r.off = gens[i], 0
+		begin := 0 // of the lines
+		if first := bytes.IndexByte(b, '\n'); first >= 0 {
+			if _, is := headerOf(b[:first+1]); is {
+				begin = first + 1
+			}
+		}
 		end := bytes.LastIndexByte(b, '\n')
-		for ; end >= 0 && n > 0; n-- {
+		for ; end >= begin && n > 0; n-- {
 			end = bytes.LastIndexByte(b[:end], '\n')
 		}
-		if end >= 0 {
+		if end >= begin {
 			r.off = int64(end) + 1
 		}
+		r.total, r.known = totalIn(b[:r.off])
 		if n == 0 {
 			return nil
 		}
@@ -85,7 +118,7 @@ func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) err
 		}
 		newest := gens[len(gens)-1]
 		if r.gen > newest { // a cursor of a log that is gone: what comes now is new
-			r.gen, r.off = newest, 0
+			r.gen, r.off, r.known = newest, 0, false
 		}
 		for len(gens) > 1 && gens[0] < r.gen {
 			gens = gens[1:]
@@ -126,11 +159,10 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 		}
 		for line := range bytes.Lines(buf[:end+1]) {
 			r.off += int64(len(line))
-			l, ok := parse(line)
+			l, ok := r.line(line)
 			if !ok {
 				continue
 			}
-			l.Cursor = fmt.Sprintf("%d:%d", r.gen, r.off)
 			if err := emit(l); err != nil {
 				return err
 			}
@@ -139,14 +171,63 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 	return ctx.Err()
 }
 
+// line takes a line apart, and says where it ends.
+func (r *Reader) line(b []byte) (machine.LogLine, bool) {
+	if total, is := headerOf(b); is {
+		if r.known {
+			r.lost += max(total-r.total, 0)
+		}
+		r.known, r.total = true, total
+		return machine.LogLine{}, false
+	}
+	p, ok := parse(b)
+	if !ok {
+		return machine.LogLine{}, false
+	}
+	r.total += p.written()
+	l := machine.LogLine{At: p.at, Stream: string(p.stream), Part: p.tag == tagPart, Lost: r.lost}
+	l.SetRaw(p.text)
+	if p.tag == tagLost {
+		var n int64
+		if _, err := fmt.Sscanf(l.Text, lostNote, &n); err == nil {
+			l.Lost += n
+		}
+	}
+	r.lost = 0
+	l.Cursor = fmt.Sprintf("%d:%d", r.gen, r.off)
+	if r.known {
+		l.Cursor = fmt.Sprintf("%d:%d:%d", r.gen, r.off, r.total)
+	}
+	return l, true
+}
+
+// parsed is a line of a file.
+type parsed struct {
+	at     time.Time
+	stream []byte
+	tag    byte
+	text   []byte
+}
+
+// written is how many bytes of output it holds.
+func (p *parsed) written() int64 {
+	switch p.tag {
+	case tagPart:
+		return int64(len(p.text))
+	case tagLost:
+		return 0
+	}
+	return int64(len(p.text)) + 1
+}
+
 // parse takes one line apart. A line that is damaged is skipped: the rest is still of use.
-func parse(line []byte) (machine.LogLine, bool) {
+func parse(line []byte) (p parsed, ok bool) {
 	at, rest, ok1 := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))
 	tag, text, ok3 := bytes.Cut(rest, []byte(" "))
 	t, err := time.Parse(time.RFC3339Nano, string(at))
 	if !ok1 || !ok2 || !ok3 || err != nil || len(tag) != 1 {
-		return machine.LogLine{}, false
+		return p, false
 	}
-	return machine.LogLine{At: t, Stream: string(stream), Text: string(text)}, true
+	return parsed{t, stream, tag[0], text}, true
 }

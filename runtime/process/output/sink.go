@@ -48,7 +48,7 @@ func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 		s.put(f)
 		return k, fmt.Errorf("take up output that an earlier reaper left: %w", err)
 	}
-	n = min(n, int64(len(raw))) // the newline of a last line was added
+	n = min(n, int64(len(raw))) // a build before this one gave a last line a newline
 	k.file, k.from = f, f.head.start+n
 	k.Write(raw[n:], time.Now())
 	return k, nil
@@ -172,7 +172,7 @@ func (s *Sink) Write(p []byte, at time.Time) {
 	flush := func() {
 		if len(out) > 0 {
 			s.commit(at)
-			s.log.write(out)
+			s.log.write(out, raw)
 			s.from += raw
 			out, raw = out[:0], 0
 			at = s.tick(at)
@@ -188,14 +188,14 @@ func (s *Sink) Write(p []byte, at time.Time) {
 		room := MaxPart - len(s.pending)
 		switch {
 		case len(text) > room: // a part is full
-			out = appendLine(out, head, false, append(s.pending, text[:room]...))
+			out = appendLine(out, head, tagPart, append(s.pending, text[:room]...))
 			raw += MaxPart
 			s.pending, p = nil, p[room:]
 		case full:
 			if len(s.pending) > 0 {
 				text = append(s.pending, text...)
 			}
-			out = appendLine(out, head, true, text)
+			out = appendLine(out, head, tagFull, text)
 			raw += int64(len(text)) + 1
 			s.pending, p = nil, p[i+1:]
 		default:
@@ -209,17 +209,12 @@ func (s *Sink) Write(p []byte, at time.Time) {
 	s.settle()
 }
 
-// End writes what is left without a newline.
-func (s *Sink) End(at time.Time) { s.rest(at, true) }
-
 // Cut writes an unfinished line as a part of one, and holds nothing any more.
-func (s *Sink) Cut(at time.Time) { s.rest(at, false) }
-
-func (s *Sink) rest(at time.Time, full bool) {
+func (s *Sink) Cut(at time.Time) {
 	if len(s.pending) > 0 {
 		at = s.tick(at)
 		s.commit(at)
-		s.log.write(appendLine(nil, stamp(at, s.src.Stream), full, s.pending))
+		s.log.write(appendLine(nil, stamp(at, s.src.Stream), tagPart, s.pending), int64(len(s.pending)))
 		s.pending = nil
 	}
 	s.settle()

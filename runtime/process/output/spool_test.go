@@ -84,7 +84,7 @@ func TestKilledAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.End(time.Now())
+		s.Cut(time.Now())
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -220,7 +220,7 @@ func (r *Reaper) adopt(l *life) {
 		sink := r.out.sink(l, name)
 		s, err := r.pipeOf(l, i, name, sink)
 		if err != nil {
-			sink.End(time.Now())
+			sink.Cut(time.Now())
 			r.log.Warn("output of an adopted machine is lost from here on", "machine", l.m.id, "stream", name, "err",
 				err)
 			continue

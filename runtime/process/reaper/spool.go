@@ -38,7 +38,7 @@ func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sam
 		}
 		l := &life{m: m, attempt: src.Attempt}
 		l.log = output.Open(LogDir(dir, m.id), logBytes, logFiles, m.grown)
-		o.sink(l, src.Stream).End(time.Now())
+		o.sink(l, src.Stream).Cut(time.Now())
 		if err := l.log.Close(); err != nil {
 			log.Warn("a log could not be closed", "machine", m.id, "err", err)
 		}

@@ -232,6 +232,6 @@ func (s *stream) pumpWith(bufs *buffers) {
 		return
 	}
 	s.ended = true
-	s.sink.End(time.Now())
+	s.sink.Cut(time.Now())
 	_ = s.file.Close()
 }
