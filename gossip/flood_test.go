@@ -84,9 +84,6 @@ func TestIdleStreams(t *testing.T) {
 			c := start(t, Options{Self: "c"}, a)
 			waittest.Until(t, "c knows all", func() bool { return len(c.View().Workers) == 3 && sameRoot(a, b, c)() })
 			t.Logf("the object took %v, a new member %v", heard, time.Since(begin)-heard)
-			if took := time.Since(begin); took > 20*time.Second {
-				t.Errorf("it took %v", took)
-			}
 		})
 	}
 }

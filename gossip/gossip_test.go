@@ -66,10 +66,8 @@ func startWith(t *testing.T, o Options, adjust func(*member), join ...*member) *
 		t.Fatal(err)
 	}
 	m.run()
-	for _, j := range join {
-		if err := c.Join(t.Context(), []string{j.Addr()}); err != nil {
-			t.Fatal(err)
-		}
+	for _, j := range join { // again and again, as upkeep does
+		waittest.Succeed(t, "it has joined", func() error { return c.Join(t.Context(), []string{j.Addr()}) })
 	}
 	return m
 }
