@@ -58,6 +58,19 @@ func (v *volumeUser) want(user, path, script, want string) {
 	}
 }
 
+// onDisk leads to what is in the volume, until done is called.
+func (v *volumeUser) onDisk() (dir string, done func() error) {
+	v.Helper()
+	if st, err := os.Stat(v.vol); err == nil && st.IsDir() {
+		return v.vol, func() error { return nil }
+	}
+	m, err := loopfs.Mount(v.vol)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return m.Dir(), m.Close
+}
+
 // eachVolume runs a test with volumes of both kinds.
 func eachVolume(t *testing.T, layer dir, engine string, test func(v *volumeUser)) {
 	o := oci.Options{Images: layer, Engines: []string{engine}, Process: process.Options{
@@ -108,7 +121,7 @@ func keepsOwners(v *volumeUser) {
 		"999:33\nno")
 	v.want("70000:33", "/d", "cat /d/svc; stat -c %u /d/svc; id -u", "svc\n70000\n70000")
 	v.want("", "/d", "cd /d; rm mine; "+look, want)
-	// One that the host has no number for but for who asks for it.
+	// The largest that runc runs.
 	v.want("2147483647:33", "/d", "id -u; touch /tmp/x; stat -c %u /tmp/x", "2147483647\n2147483647")
 	if v.engine == "runsc" {
 		v.want("4294967294:33", "/d", "cat /d/last; id -u", "last\n4294967294")
@@ -125,14 +138,7 @@ func keepsOwners(v *volumeUser) {
 func TestAVolumeOfABuildBefore(t *testing.T) {
 	t.Parallel()
 	eachVolume(t, busybox(t), oci.DefaultEngine, func(v *volumeUser) {
-		dir, done := v.vol, func() error { return nil }
-		if st, err := os.Stat(dir); err == nil && st.Mode().IsRegular() {
-			m, err := loopfs.Mount(dir)
-			if err != nil {
-				v.Fatal(err)
-			}
-			dir, done = m.Dir(), m.Close
-		}
+		dir, done := v.onDisk()
 		for name, n := range map[string]int{
 			"root": users.First + 5, "older": users.First + 6, "web": users.Within + 33,
 		} {
@@ -183,7 +189,7 @@ func TestAFreshVolume(t *testing.T) {
 			"again\nconf.d\nlink"
 		v.want("1000:1000", "/data", look+"; echo mine > mine; rm link; ln -s conf.d/a link", want)
 		v.want("", "/data", look, want+"\nmine")
-		// What somebody removed does not come again.
+		// What a machine removed is not copied from the image again.
 		v.want("", "/data", "rm -r /data/*; ls /data", "")
 		v.want("", "/data", "ls /data", "")
 	})
@@ -191,14 +197,7 @@ func TestAFreshVolume(t *testing.T) {
 		v.want("1000:33", "/new", "stat -c '%u:%g %a' /new; echo x > /new/x; cat /new/x", "1000:33 755\nx")
 	})
 	eachVolume(t, layer, oci.DefaultEngine, func(v *volumeUser) { // killed in the middle of its first content
-		dir, done := v.vol, func() error { return nil }
-		if st, err := os.Stat(dir); err == nil && st.Mode().IsRegular() {
-			m, err := loopfs.Mount(dir)
-			if err != nil {
-				v.Fatal(err)
-			}
-			dir, done = m.Dir(), m.Close
-		}
+		dir, done := v.onDisk()
 		for _, err := range []error{
 			unix.Setxattr(dir, "trusted.souk.volume", []byte("filling"), 0),
 			os.MkdirAll(filepath.Join(dir, "conf.d", "half"), 0o700), done(),

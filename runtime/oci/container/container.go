@@ -298,7 +298,7 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 		c.Mounts = append(c.Mounts, spec.Mount{From: v.Dir, To: v.Path, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 			NoExec: st.Flags&unix.ST_NOEXEC != 0})
 	}
-	uid, _ := users.Outside(ids, at.who.UID) // rooted has seen to it that there are
+	uid, _ := users.Outside(ids, at.who.UID) // there are: represented
 	gid, _ := users.Outside(ids, at.who.GID)
 	files, err := putFiles(bundle, p.Start.Files, p.Data, uid, gid)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
@@ -21,43 +19,26 @@ type inside struct {
 	who   spec.User
 }
 
-// rooted mounts a machine's root and finds its user there. A user whose number stands for nothing on the host gets one,
-// and the root is mounted anew, so that its files are seen as its own.
+// rooted mounts a machine's root and finds its user there. The caller closes users.
 func (p Plan) rooted() (in inside, err error) {
+	in.root, in.ids = filepath.Join(p.Dir, RootfsDir), users.Numbers(p.UID)
 	if err = p.clear(); err != nil {
 		return in, unmade(err, p.Name.ID)
 	}
-	var singles []uint32
-	for {
-		in.ids = users.Numbers(p.UID, singles...)
-		if in.users, err = p.Users(in.ids); err != nil {
-			return in, unmade(err, p.Name.ID)
-		}
-		in.root = filepath.Join(p.Dir, RootfsDir)
-		err = rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: filepath.Join(p.Dir, "upper"),
-			Work: filepath.Join(p.Dir, "work"), At: in.root, Users: in.users})
-		if err != nil {
-			return in, errors.Join(unmade(err, p.Name.ID), in.users.Close())
-		}
-		if in.who, err = userOf(in.root, p.Start.User); err != nil {
-			return in, errors.Join(err, in.users.Close())
-		}
-		lacking := in.lacking()
-		if len(lacking) == 0 {
-			return in, nil
-		}
-		if err = in.users.Close(); err == nil {
-			err = unix.Unmount(in.root, unix.MNT_DETACH)
-		}
-		if err != nil {
-			return in, unmade(err, p.Name.ID)
-		}
-		if singles != nil {
-			return in, fault.New(fault.Precondition, "user",
-				"this worker has no number for the user or group %d of the image: use another", lacking[0])
-		}
-		singles = lacking
+	if in.users, err = p.Users(in.ids); err != nil {
+		return in, unmade(err, p.Name.ID)
 	}
+	err = rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: filepath.Join(p.Dir, "upper"),
+		Work: filepath.Join(p.Dir, "work"), At: in.root, Users: in.users})
+	if err != nil {
+		err = unmade(err, p.Name.ID)
+	} else if in.who, err = userOf(in.root, p.Start.User); err == nil {
+		err = in.represented()
+	}
+	if err != nil {
+		err = errors.Join(err, in.users.Close())
+	}
+	return in, err
 }
 
 func unmade(err error, container string) error {
@@ -65,21 +46,22 @@ func unmade(err error, container string) error {
 		container)
 }
 
-// lacking are the numbers of the container's user that stand for nothing on the host.
-func (in inside) lacking() (out []uint32) {
+// represented refuses a user whose numbers stand for nothing on the host.
+func (in inside) represented() error {
 	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
 		if _, ok := users.Outside(in.ids, n); !ok {
-			out = append(out, n)
+			return fault.New(fault.Precondition, "user", "this worker has no number for the user or group %d of the "+
+				"image: use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
 		}
 	}
-	return out
+	return nil
 }
 
 // RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
 const RootfsDir = "rootfs"
 
-// clear makes the directories for a machine's root, empty but for its layers: what was written by the life before is
-// gone. One that goes on finds what it has written.
+// clear makes the directories for a machine's root. What the life before wrote is removed, unless this one goes on from
+// a checkpoint.
 func (p Plan) clear() error {
 	fresh := []string{"upper", "work", RootfsDir}
 	if p.Checkpoint != "" {

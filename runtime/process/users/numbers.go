@@ -18,17 +18,13 @@ const (
 	Within     = First + ranges*size
 	WithinSize = 1 << 16
 
-	// far is what is added to a number inside from WithinSize up to farEnd.
-	far    = 1 << 31
-	farEnd = 0x7FFE0000
+	// Numbers inside from WithinSize up to farEnd stand for those from far up on the host, which are as many.
+	farEnd = 1 << 31
+	far    = math.MaxUint32 - (farEnd - WithinSize)
 
-	// The last numbers inside, among which is the nobody of NFS, are before those.
-	last      = 0xFFFF0000
-	lastFirst = far
-
-	// single is the first of those that stand for single numbers between farEnd and last.
-	single     = far + farEnd
-	maxSingles = 64
+	// The last numbers inside, among which is the nobody of NFS, stand for those from lastOutside up, which end at far.
+	last        = 0xFFFF0000
+	lastOutside = far - (math.MaxUint32 - last)
 )
 
 // ID maps Size numbers from Inside up to those from Outside up, of users and of groups.
@@ -37,26 +33,18 @@ type ID struct {
 }
 
 // Numbers returns what stands on the host for the numbers inside of a machine: its root is uid. There are not enough
-// for all 2^32: those from 0x7FFE0000 up to 0xFFFF0000 have none but the singles that are named, and are seen as the
-// kernel's nobody (65534) inside. Where souk itself is in a user namespace that lacks a part, so do its machines.
-func Numbers(uid int, singles ...uint32) []ID {
-	return within(hostHas(), uid, singles)
-}
+// for all 2^32: those from 2^31 up to 0xFFFF0000 have none, and are seen as the kernel's nobody (65534) inside. Where
+// souk itself is in a user namespace that lacks a part, so do its machines.
+func Numbers(uid int) []ID { return within(hostHas(), uid) }
 
-func within(has func(first, size uint32) bool, uid int, singles []uint32) []ID {
+func within(has func(first, size uint32) bool, uid int) []ID {
 	out := []ID{
 		{Inside: 0, Outside: uint32(uid), Size: 1}, //nolint:gosec // a number of the pool
 		{Inside: 1, Outside: Within + 1, Size: WithinSize - 1},
 	}
 	more := []ID{
-		{Inside: WithinSize, Outside: far + WithinSize, Size: farEnd - WithinSize},
-		{Inside: last, Outside: lastFirst, Size: math.MaxUint32 - last},
-	}
-	singles = slices.Compact(slices.Sorted(slices.Values(singles)))
-	for _, n := range singles {
-		if len(more) < maxSingles && n >= farEnd && n < last {
-			more = append(more, ID{Inside: n, Outside: single + uint32(len(more)), Size: 1}) //nolint:gosec // few
-		}
+		{Inside: WithinSize, Outside: far, Size: farEnd - WithinSize},
+		{Inside: last, Outside: lastOutside, Size: math.MaxUint32 - last},
 	}
 	for _, m := range more {
 		if has(m.Outside, m.Size) {

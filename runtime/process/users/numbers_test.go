@@ -17,15 +17,11 @@ func all(uint32, uint32) bool { return true }
 func TestNumbersLeadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		root := rapid.IntRange(First, Within-1).Draw(t, "root")
-		singles := rapid.SliceOfN(rapid.Uint32(), 0, 5).Draw(t, "singles")
-		ids := within(all, root, singles)
-		n := rapid.OneOf(rapid.Uint32(), rapid.SampledFrom(append([]uint32{0, 1, 999, 65534, 65535, 65536, 70000,
-			farEnd - 1, farEnd, last - 1, last, math.MaxUint32 - 1, math.MaxUint32}, singles...))).Draw(t, "n")
+		ids := within(all, root)
+		n := rapid.OneOf(rapid.Uint32(), rapid.SampledFrom([]uint32{0, 1, 999, 65534, 65535, 65536, 70000,
+			farEnd - 1, farEnd, last - 1, last, math.MaxUint32 - 1, math.MaxUint32})).Draw(t, "n")
 		out, ok := Outside(ids, n)
 		wanted := n < farEnd || n >= last && n < math.MaxUint32
-		for _, s := range singles {
-			wanted = wanted || s == n && n < math.MaxUint32
-		}
 		if ok != wanted {
 			t.Fatalf("%d inside is %d outside, %v", n, out, ok)
 		}
@@ -46,7 +42,7 @@ func TestNumbersLeadBack(t *testing.T) {
 
 // A souk in a user namespace that has not all numbers gives its machines what it has.
 func TestNumbersOfAHostThatHasFew(t *testing.T) {
-	few := within(func(first, size uint32) bool { return first+size <= far }, First, []uint32{1 << 31})
+	few := within(func(first, size uint32) bool { return first+size <= lastOutside }, First)
 	if len(few) != 2 {
 		t.Errorf("%+v", few)
 	}
