@@ -206,7 +206,7 @@ func (r *Runner) output(name string) (out []byte, cut bool) {
 	return out, cut
 }
 
-// kept is a line of a task's output as it is told.
+// kept is a line of a task's output, and the JSON that the buyer is sent.
 type kept struct {
 	line machine.LogLine
 	json []byte

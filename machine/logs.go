@@ -16,7 +16,7 @@ type LogLine struct {
 	Stream string    `json:"stream"`          // stdout or stderr
 	Text   string    `json:"text"`            // without the newline; a line over 16 KiB comes in parts
 	Bytes  []byte    `json:"bytes,omitempty"` // what was written, where it is no UTF-8: Text has replacements then
-	Part   bool      `json:"part,omitempty"`  // no newline follows: the line goes on, or the program ended without one
+	Part   bool      `json:"part,omitempty"`  // no newline was written behind it, or not yet
 	Lost   int64     `json:"lost,omitempty"`  // bytes of output between the line before and this one that are not kept
 }
 

@@ -306,10 +306,12 @@ it writes comes as it is shown, stderr with stdout. It ends with the connection.
 	return cmd
 }
 
-// execOutput is one piece of a command's output in --json; its text is what was written, not lines.
+// execOutput is one piece of a command's output in --json; its text is what was written, not lines. Bytes is set where
+// that is no UTF-8, as in machine.LogLine.
 type execOutput struct {
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
+	Bytes  []byte `json:"bytes,omitempty"`
 }
 
 type execWriter struct {
@@ -318,7 +320,9 @@ type execWriter struct {
 }
 
 func (w execWriter) Write(p []byte) (int, error) {
-	w.c.JSONLine(w.c.Out, execOutput{w.stream, string(p)})
+	var l machine.LogLine
+	l.SetRaw(p)
+	w.c.JSONLine(w.c.Out, execOutput{w.stream, l.Text, l.Bytes})
 	return len(p), nil
 }
 

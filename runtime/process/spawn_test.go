@@ -68,7 +68,8 @@ func TestNoDescriptorForAReaper(t *testing.T) {
 	}
 }
 
-// TestADialThatComesTooLate: a host that is too busy to connect in the time given is told from one whose reaper is gone.
+// TestADialThatComesTooLate: a connection that was not made in time is a timeout. Only a reaper that is gone is called
+// gone.
 func TestADialThatComesTooLate(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "sock")
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())

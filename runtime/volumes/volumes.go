@@ -10,8 +10,8 @@
 // Volumes of a build before this one have the numbers of the host on the disk, and a machine's own for its root. They
 // are translated when a machine takes them for the first time: package users tells which they are.
 //
-// What has been done so far is said by an extended attribute of the volume's directory, which only souk can see. It lies
-// in the volume, so that copies have it, too.
+// An extended attribute of the volume's directory, which only the host's root can read, says how far that is. It lies in
+// the volume, so that copies have it, too.
 package volumes
 
 import (
@@ -233,8 +233,8 @@ func stateOf(dir string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// setState writes the state down. Where the file system has no such attributes, a volume is looked at anew with each
-// start.
+// setState writes the state down. A file system without such attributes keeps none: then each start looks at the whole
+// volume again.
 func setState(dir, state string) error {
 	err := unix.Setxattr(dir, mark, []byte(state), 0)
 	if errors.Is(err, unix.ENOTSUP) {

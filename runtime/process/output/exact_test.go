@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/runtime/process/output"
 )
 
-// TestEveryByteIsReadOrMissed: whatever a program writes comes out byte for byte; what was overtaken is counted to the
-// byte, also when the reader goes on from a cursor and the log is opened anew.
+// TestEveryByteIsReadOrMissed: a reader gets every byte that a program wrote, or the exact number of those that were
+// deleted before it came to them. That holds from a cursor on, too, and when the log is closed and opened in between.
 func TestEveryByteIsReadOrMissed(t *testing.T) {
 	piece := rapid.OneOf(
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 200), func(b []byte) []byte { return b }),

@@ -25,7 +25,7 @@ type Reader struct {
 
 	known bool  // how much output there is up to here:
 	total int64 // in bytes
-	lost  int64 // bytes that were passed over, of which the next line tells
+	lost  int64 // bytes that were skipped since the last line; the next line reports them
 }
 
 // maxOffset is far behind the end of any file of a log, and far from what no file can have.

@@ -59,7 +59,7 @@ func (n *namespaces) kept(ids []users.ID) (*os.File, error) {
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.latest, func(x namespace) bool { return slices.Equal(x.ids, ids) })
 	if i < 0 {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // none is kept
 	}
 	x := n.latest[i]
 	copy(n.latest[1:], n.latest[:i])

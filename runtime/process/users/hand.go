@@ -57,7 +57,7 @@ func handFault(err error, dir string, uid int) error {
 // owners says whom a file is to belong to that has an owner and a group.
 type owners func(uid, gid uint32) (newUID, newGID int)
 
-// to gives what is somebody's to another.
+// to gives the files of some users to another user.
 func to(uid, gid int, whose func(uid uint32) bool) owners {
 	return func(u, g uint32) (int, int) {
 		if whose(u) {
