@@ -53,7 +53,7 @@ func operationRoutes() []Route {
 		{Op: CopyIn, Verb: VerbExec, Kind: KindMachine, About: "Write a tar stream into a machine's files.",
 			Query: "path", Code: 204},
 		{Op: StreamLogs, Verb: VerbWatch, Kind: KindLog, About: "Stream a machine's output.",
-			Query: "tail follow cursor", Out: machine.LogLine{}, Media: NDJSON},
+			Query: "tail follow hold cursor", Out: machine.LogLine{}, Media: NDJSON},
 		{Op: StreamEvents, Verb: VerbWatch, Kind: KindMachine, About: "Stream events from now on.",
 			Query: "app", Out: machine.EventOf{}, Media: NDJSON},
 	}

@@ -268,3 +268,17 @@ func TestAHalfListIsNoList(t *testing.T) {
 		t.Errorf("got %v, %v", ms, err)
 	}
 }
+
+// TestACutStream: a stream that ends in the middle of a line has broken off, and may be asked for again.
+func TestACutStream(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n{\"cursor\":\"2\",\"str")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	n := 0
+	err := c.Logs(t.Context(), "a", "m", machine.LogQuery{}, func(machine.LogLine) error { n++; return nil })
+	if !fault.Is(err, fault.Unavailable) || n != 1 {
+		t.Errorf("%d lines, %v", n, err)
+	}
+}

@@ -62,6 +62,9 @@ func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, 
 	if q.Follow {
 		v.Set("follow", "true")
 	}
+	if q.Hold {
+		v.Set("hold", "true")
+	}
 	if q.Cursor != "" {
 		v.Set("cursor", q.Cursor)
 	}
@@ -76,10 +79,20 @@ func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, 
 // maxLine bounds one line of a stream: a log line is at most 16 KiB before JSON's escapes, data of exec the same.
 const maxLine = 1 << 20
 
+// wholeLines is bufio.ScanLines, but that what is cut is no line.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	advance, token, err = bufio.ScanLines(data, atEOF)
+	if atEOF && advance > 0 && data[advance-1] != '\n' {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return advance, token, err
+}
+
 // eachLine decodes NDJSON. A line that is an error ends the stream with it.
 func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 0, 64<<10), maxLine)
+	sc.Split(wholeLines)
 	for sc.Scan() {
 		if len(sc.Bytes()) == 0 {
 			continue // a server may send empty lines to keep a quiet stream alive

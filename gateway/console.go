@@ -15,21 +15,28 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/pace"
 	"github.com/soukhq/souk/runtime"
 )
 
-// lines writes NDJSON, each line sent at once. Its methods may be called from many goroutines.
+// lines writes NDJSON, as soon as pace.Writer does. Its methods may be called from many goroutines. It is closed before
+// its handler returns.
 type lines struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	control *http.ResponseController
+	soon    *pace.Writer
 	begun   bool
 	log     *slog.Logger
 }
 
 func newLines(w http.ResponseWriter, log *slog.Logger) *lines {
-	return &lines{w: w, control: http.NewResponseController(w), log: log}
+	c := http.NewResponseController(w)
+	return &lines{w: w, control: c, soon: pace.New(w, c.Flush), log: log}
 }
+
+// close ends it. Who reads may be gone.
+func (l *lines) close() { _ = l.soon.Close() }
 
 // begin sends the headers, so that the client knows that the stream stands before there is a line.
 func (l *lines) begin() error {
@@ -58,10 +65,8 @@ func (l *lines) send(v any) error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	if _, err := l.w.Write(append(raw, '\n')); err != nil {
-		return err
-	}
-	return l.control.Flush()
+	_, err = l.soon.Write(append(raw, '\n'))
+	return err
 }
 
 // end finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
@@ -111,17 +116,22 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	hold, err := queryBool(r, "hold")
+	if err != nil {
+		return err
+	}
 	f, err := a.directory.named(r)
 	if err != nil {
 		return err
 	}
 	l := newLines(w, a.log)
+	defer l.close()
 	if follow {
 		if err := l.begin(); err != nil {
 			return l.end(r, err)
 		}
 	}
-	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow}
+	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow, Hold: hold}
 	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q,
 		func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
@@ -141,6 +151,7 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	l, workers := newLines(w, a.log), a.directory.workers()
+	defer l.close()
 	var deaf atomic.Int64 // workers that do not listen yet
 	deaf.Store(int64(len(workers)))
 	all := make(chan struct{}) // closed when all listen and the answer has begun
@@ -210,6 +221,7 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
+	defer l.close()
 	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"},
 		Stderr: frameWriter{l, "stderr"}}
 	if order.Terminal != nil {

@@ -68,6 +68,7 @@ func (a *imagesAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
+	defer l.close()
 	i, err := k.PullImage(r.Context(), in.Image, func(p cluster.ImageProgress) error {
 		return l.send(api.PullLine{Progress: &p})
 	})

@@ -257,6 +257,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
+	defer l.close()
 	if follow {
 		if err := l.begin(); err != nil {
 			return l.end(r, err)

@@ -183,6 +183,10 @@ func (s *lives) holdTimers(r *row, why string) {
 		s.rest(r, nil)
 		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it does not start again: "+why)
 	}
+	if s.due(r.DestroyAt) {
+		r.DestroyAt = time.Time{}
+		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it is not destroyed: "+why)
+	}
 	if s.due(r.ScheduleAt) {
 		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
 		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "its schedule does not start it: "+why)

@@ -36,6 +36,7 @@ type Target struct {
 	Fresh       bool // launch: prepare it first
 	Signal      int
 	SkipSecrets bool
+	Attach      bool  // launch: see machine.Launch
 	Devices     []int // of the worker's GPUs, that it may use
 }
 

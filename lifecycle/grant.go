@@ -95,7 +95,8 @@ func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) er
 // enter makes the row of a machine that has been granted.
 func (s *commands) enter(g Grant) *row {
 	l, id := g.Launch, g.Request.Machine
-	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Namespace: g.Request.Namespace}
+	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Attached: l.Attach,
+		Namespace: g.Request.Namespace}
 	instance := s.ulid()
 	r.Machine = machine.Machine{
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,

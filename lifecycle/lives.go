@@ -70,10 +70,27 @@ func (s *lives) exited(r *row, ex Exit) {
 		r.Restarts = 0
 		s.rest(r, run)
 		if r.Machine.Config.AutoDestroy && run == nil {
-			if err := s.begin(r, opDestroy, opArgs{Source: machine.SourceFlyd}); err != nil {
-				s.noteRefused(r, "it is not destroyed", err)
+			if r.Attached {
+				r.DestroyAt = s.now.Add(readerPatience)
+			} else {
+				s.destroy(r)
 			}
 		}
+	}
+}
+
+// readerPatience is how long a machine that destroys itself stays for who reads its output to the end, and then destroys
+// it (machine.Launch.Attach). Who has gone does neither.
+const readerPatience = 30 * time.Second
+
+// destroy destroys a machine at its end.
+func (s *lives) destroy(r *row) {
+	r.DestroyAt = time.Time{}
+	if r.Life != nil { // it was started again
+		return
+	}
+	if err := s.begin(r, opDestroy, opArgs{Source: machine.SourceFlyd}); err != nil {
+		s.noteRefused(r, "it is not destroyed", err)
 	}
 }
 
@@ -100,14 +117,16 @@ func restartWait(restarts int) time.Duration {
 	return backoff.Doubling{Base: restartBase, Most: restartCap}.After(restarts)
 }
 
-// next returns when a machine has a restart, a return or a schedule to come; zero when none has.
+// next returns when a machine has a restart, a return, a schedule or its end to come; zero when none has.
 func (s *lives) next() (first time.Time) {
 	if s.halt.why != "" {
 		return first
 	}
 	for id := range s.timed {
 		if r := s.rows[id]; s.run(id) == nil {
-			first = sooner(sooner(sooner(first, r.RestartAt), r.ReturnAt), r.ScheduleAt)
+			for _, at := range []time.Time{r.RestartAt, r.ReturnAt, r.ScheduleAt, r.DestroyAt} {
+				first = sooner(first, at)
+			}
 		}
 	}
 	return first
@@ -141,8 +160,12 @@ func (s *lives) step() {
 
 func (s *lives) due(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
 
-// timers acts on a machine's restart, return and schedule that have come due.
+// timers acts on a machine's end, restart, return and schedule that have come due.
 func (s *lives) timers(r *row) {
+	if s.due(r.DestroyAt) {
+		s.destroy(r)
+		return
+	}
 	if s.due(r.RestartAt) {
 		r.RestartAt = time.Time{}
 		if err := s.launch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {

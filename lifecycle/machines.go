@@ -186,7 +186,7 @@ func (s *machines) launch(r *row, op string, a opArgs, state machine.State) erro
 		return err
 	}
 	r.Attempt++
-	a.Attempt = r.Attempt
+	a.Attempt, r.DestroyAt = r.Attempt, time.Time{}
 	r.Machine.State, r.Machine.Preempted = state, nil
 	return s.begin(r, op, a)
 }
@@ -239,6 +239,7 @@ func (s *machines) markDestroyed(r *row) {
 	id := r.Machine.ID
 	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
 	r.Life, r.RestartAt, r.ScheduleAt, r.ReturnAt = nil, time.Time{}, time.Time{}, time.Time{}
+	r.DestroyAt = time.Time{}
 	r.Machine.Checks = nil
 	for _, v := range r.mounts() {
 		s.volumes.detach(v, id)

@@ -25,6 +25,8 @@ type row struct {
 	RestartAt   time.Time         `json:"restart_at,omitzero"`
 	ScheduleAt  time.Time         `json:"schedule_at,omitzero"`
 	DestroyedAt time.Time         `json:"destroyed_at,omitzero"`
+	DestroyAt   time.Time         `json:"destroy_at,omitzero"` // when one that ended is destroyed by itself
+	Attached    bool              `json:"attached,omitempty"`  // see machine.Launch
 	ReturnAt    time.Time         `json:"return_at,omitzero"`  // when one that was evicted tries to start again
 	Returns     int               `json:"returns,omitempty"`   // tries so far
 	Evictions   int               `json:"evictions,omitempty"` // of it, so far
@@ -86,7 +88,7 @@ func (r *row) settle() machine.State {
 
 // timed reports whether something of the machine comes due by itself.
 func (r *row) timed() bool {
-	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero()
+	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero() || !r.DestroyAt.IsZero()
 }
 
 // setDevices notes the GPUs that the machine has.

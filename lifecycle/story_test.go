@@ -156,6 +156,7 @@ func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
 		c.Restart.Policy = arg(td, "restart", "no")
 		td.MaybeScanArgs(s.t, "retries", &c.Restart.MaxRetries)
 		c.AutoDestroy = has(td, "auto-destroy")
+		g.Launch.Attach = has(td, "attach")
 		c.Schedule = arg(td, "schedule", "")
 		td.MaybeScanArgs(s.t, "lease", &g.Launch.LeaseTTL)
 		td.MaybeScanArgs(s.t, "cpu", &g.Request.Resources.CPU)

@@ -294,6 +294,10 @@ type Launch struct {
 	LeaseTTL                int     `json:"lease_ttl,omitempty"`       // seconds
 	CurrentVersion          string  `json:"current_version,omitempty"` // update: the instance_id it must still have
 
+	// souk's extension: somebody will read all that it prints (LogQuery.Hold), and it waits for him as on a pipe, for at
+	// most 30 s while nobody does. Said at its making only.
+	Attach bool `json:"attach,omitempty"`
+
 	// souk's extension; an update that leaves it out keeps what there is
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
 }

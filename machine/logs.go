@@ -40,11 +40,13 @@ func (l *LogLine) Raw() []byte {
 }
 
 // LogQuery chooses lines: those behind Cursor, else the last Tail lines (0: all kept). With Follow it waits for more
-// until ctx ends or the machine is removed.
+// until ctx ends or the machine is removed. With Hold a machine that was launched for a reader (Launch.Attach) waits for
+// this one: nothing behind Cursor is lost. The answer ends after some MiB, then the reader asks behind what it has.
 type LogQuery struct {
 	Cursor string
 	Tail   int
 	Follow bool
+	Hold   bool
 }
 
 // WindowSize is how many characters a terminal shows. 0 is not known.

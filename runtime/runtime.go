@@ -56,6 +56,7 @@ type Spec struct {
 	TTY       bool
 	ReadOnly  bool            // what the image has cannot be written over
 	Runtime   string          // which of several the container is made by; "": the worker's usual one
+	Attach    bool            // what it prints is kept for who reads it (machine.LogQuery.Hold), and it waits for him
 	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
 }
 

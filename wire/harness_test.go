@@ -151,7 +151,7 @@ func (s *stub) Processes(_ context.Context, app, id string) ([]machine.Process, 
 	return answer[[]machine.Process](s, "Processes", pair{app, id})
 }
 func (s *stub) Logs(_ context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
-	list, err := answer[[]machine.LogLine](s, "Logs", logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow})
+	list, err := answer[[]machine.LogLine](s, "Logs", logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow, q.Hold})
 	for _, l := range list {
 		if err := emit(l); err != nil {
 			return err

@@ -53,7 +53,7 @@ func (s *Server) images(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if err := s.order(o.control, in, &order); err != nil {
 		return err
 	}
-	writeLines(o, (*out).write, func(emit func(imageNews) error) error {
+	writeLines(o, func(emit func(imageNews) error) error {
 		return order.carryOut(r.Context(), s.o.Worker, &stdinReader{from: in}, emit)
 	})
 	return nil

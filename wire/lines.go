@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/pace"
 	"github.com/soukhq/souk/pki"
 )
 
@@ -26,15 +26,24 @@ const maxLine = MaxBody
 const maxItems = 1 << 18
 
 // lines is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that the
-// caller knows that it stands; each item leaves at once. A caller that reads slowly holds up its own stream only.
+// caller knows that it stands; items leave as soon as pace.Writer sends them. A caller that reads slowly holds up its
+// own stream only.
 func lines[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
-	return streamed((*out).write, f)
+	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
+		_ Peer) error {
+		var in In
+		if err := s.read(w, r, &in); err != nil {
+			return err
+		}
+		o := &out{w: w, control: http.NewResponseController(w)}
+		writeLines(o, func(emit func(T) error) error { return f(r.Context(), s.o.Worker, in, emit) })
+		return nil
+	}}
 }
 
-// listed is a verb of the worker that answers with a list, of any length: its items leave when there are enough of
-// them.
+// listed is a verb of the worker that answers with a list, of any length.
 func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
-	return streamed((*out).add, func(ctx context.Context, k Served, in In, emit func(T) error) error {
+	return lines(func(ctx context.Context, k Served, in In, emit func(T) error) error {
 		list, err := f(ctx, k, in)
 		for _, v := range list {
 			if err == nil {
@@ -45,34 +54,20 @@ func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)
 	})
 }
 
-func streamed[In, T any](write func(*out, []byte) error,
-	f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
-	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
-		_ Peer) error {
-		var in In
-		if err := s.read(w, r, &in); err != nil {
-			return err
-		}
-		o := &out{w: w, control: http.NewResponseController(w)}
-		writeLines(o, write, func(emit func(T) error) error { return f(r.Context(), s.o.Worker, in, emit) })
-		return nil
-	}}
-}
-
 // writeLines answers with the lines that f emits, and their end.
-func writeLines[T any](o *out, write func(*out, []byte) error, f func(emit func(T) error) error) {
+func writeLines[T any](o *out, f func(emit func(T) error) error) {
 	if o.begin("application/x-ndjson") != nil {
 		return // who asked is gone
 	}
-	var mu sync.Mutex
+	soon := pace.New(o.w, o.control.Flush)
+	defer soon.Close() // it has said its error before
 	err := f(func(v T) error {
 		raw, err := marshal(line[T]{Item: &v})
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = soon.Write(append(raw, '\n'))
+			err = writeError(err)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		return write(o, append(raw, '\n'))
+		return err
 	})
 	end := line[T]{End: true}
 	if err != nil {
@@ -80,7 +75,7 @@ func writeLines[T any](o *out, write func(*out, []byte) error, f func(emit func(
 		end.Problem = &p
 	}
 	if raw, merr := marshal(end); merr == nil {
-		_ = o.write(append(raw, '\n')) // who asked may be gone
+		_, _ = soon.Write(append(raw, '\n')) // who asked may be gone
 	}
 }
 
@@ -98,15 +93,10 @@ func (o *out) begin(kind string) error {
 
 // write sends at once.
 func (o *out) write(raw []byte) error {
-	if err := o.add(raw); err != nil {
-		return err
-	}
-	return writeError(o.control.Flush())
-}
-
-// add sends when there is enough.
-func (o *out) add(raw []byte) error {
 	_, err := o.w.Write(raw)
+	if err == nil {
+		err = o.control.Flush()
+	}
 	return writeError(err)
 }
 

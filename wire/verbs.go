@@ -100,6 +100,7 @@ type logArgs struct {
 	Cursor string `json:"cursor,omitempty"`
 	Tail   int    `json:"tail,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
+	Hold   bool   `json:"hold,omitempty"`
 }
 
 func (a *logArgs) check() error { return short(a.App, a.Machine, a.Cursor) }
@@ -231,8 +232,8 @@ func streams() map[string]route {
 			return k.Events(ctx, a.App, emit)
 		}),
 		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
-			return k.Logs(ctx, a.App, a.Machine, machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow},
-				emit)
+			return k.Logs(ctx, a.App, a.Machine,
+				machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow, Hold: a.Hold}, emit)
 		}),
 		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
 		pathDial:    {role: pki.Gateway, class: stream, serve: (*Server).dial},

@@ -156,7 +156,7 @@ func (w *Worker) Processes(ctx context.Context, app, id string) (p []machine.Pro
 
 // Logs gives a machine's output.
 func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
-	return follow(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow}, emit)
+	return follow(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow, q.Hold}, emit)
 }
 
 // CopyOut writes a path of the machine to out as a tar stream.

@@ -40,6 +40,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	if !launch {
 		return s, nil
 	}
+	s.Attach = t.Attach
 	secrets := map[string]string{}
 	if e.secrets != nil && !t.SkipSecrets {
 		got, err := e.secrets(m.App)

@@ -307,9 +307,11 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First,
 				j.Spec.Last, jobRef(&j), j.Spec.First)
 		}
-		p := machines.NewPrinter(c)
+		out := machines.NewOutput(c)
+		p := out.Printer()
 		p.Whole = q.Tail == 0
-		return cmp.Or(cl.TaskLogs(ctx, j.ID, index, q, p.Print), p.Err())
+		err = cl.TaskLogs(ctx, j.ID, index, q, p.Print)
+		return cmp.Or(err, out.Close(), p.Err())
 	}
 	return cmd
 }

@@ -35,33 +35,11 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	// The end of ctx is the user's ^C, which is to stop the machine: what talks to the server must outlive it.
 	talk, letGo := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer letGo(nil)
-	follow, stopFollowing := context.WithCancel(talk)
-	defer stopFollowing()
-	var cursor string
-	p := NewPrinter(c)
-	p.Whole = true
-	emit := func(l machine.LogLine) error {
-		cursor = l.Cursor
-		return p.Print(l)
-	}
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		// Whatever ended it, the rest is read below. Who waits for the end says that souk is lost.
-		for follow.Err() == nil {
-			err := cl.Logs(follow, m.App, m.ID, machine.LogQuery{Follow: true, Cursor: cursor}, emit)
-			if err == nil || !fault.Is(err, fault.Unavailable) {
-				return
-			}
-			_ = cli.Pause(follow, 200*time.Millisecond) // its end is the loop's
-		}
-	}()
-
+	f := follow(talk, c, cl, m)
 	stopOnce := context.AfterFunc(ctx, func() { stopAttached(talk, letGo, c, cl, m) })
 	defer stopOnce()
 	last, err := waitEnded(talk, c, cl, m, 0)
-	stopFollowing()
-	<-followed // emit is done: cursor is ours
+	f.stop()
 	if talk.Err() != nil {
 		leave(ctx, c, cl, m, rm)
 		return context.Cause(ctx)
@@ -69,16 +47,13 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	if err != nil {
 		return err
 	}
-	// The follower may have been stopped a line short: read on from where it was, to the end.
-	if err := cl.Logs(talk, m.App, m.ID, machine.LogQuery{Cursor: cursor}, emit); err != nil &&
-		!fault.Is(err, fault.NotFound) {
-		c.PrintError(err)
-	}
+	missing := f.rest(talk)
 	if rm && last.State != machine.Destroyed {
 		if _, err := cl.Destroy(talk, m.App, m.ID, "", true); err != nil && !fault.Is(err, fault.NotFound) {
-			return err
+			missing = cmp.Or(missing, err)
 		}
 	}
+	missing = cmp.Or(missing, f.end())
 	code := exitOf(last)
 	if outOfMemory(last) {
 		c.Note("%s used more memory than it has, and was killed; give it more with --memory", cli.Label(last))
@@ -86,8 +61,92 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	if c.JSON {
 		c.JSONLine(c.Out, ended{last.ID, last.Name, last.App, last.State, code})
 	}
-	return cmp.Or(codeError(last, code), p.Err())
+	if err := codeError(last, code); err != nil {
+		if missing != nil {
+			c.PrintError(missing)
+		}
+		return err
+	}
+	return missing
 }
+
+// follower prints what a machine writes. The machine waits for who prints slowly; once it has ended, all that is left
+// is taken at once, for then it is kept for a moment only.
+type follower struct {
+	cl      *client.Client
+	m       *machine.Machine
+	lines   chan machine.LogLine // to be printed
+	cursor  string               // of the last of them; the follower's until it is stopped
+	stop    func()
+	printed chan error // says, once, how that went
+}
+
+// follow follows a machine's output until it is stopped.
+func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) *follower {
+	f := &follower{cl: cl, m: m, lines: make(chan machine.LogLine, 256), printed: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(talk)
+	followed := make(chan struct{})
+	f.stop = func() { cancel(); <-followed }
+	go func() {
+		defer close(followed)
+		// Whatever ends it, rest reads what is left. Who waits for the machine's end says that souk is lost.
+		for ctx.Err() == nil {
+			before := f.cursor
+			err := cl.Logs(ctx, m.App, m.ID, machine.LogQuery{Follow: true, Hold: true, Cursor: f.cursor},
+				func(l machine.LogLine) error {
+					select {
+					case f.lines <- l:
+						f.cursor = l.Cursor
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+			if err != nil && !fault.Is(err, fault.Unavailable) {
+				return
+			}
+			if err != nil || f.cursor == before {
+				_ = cli.Pause(ctx, 200*time.Millisecond) // its end is the loop's
+			}
+		}
+	}()
+	go func() {
+		out := NewOutput(c)
+		p := out.Printer()
+		p.Whole = true
+		var err error
+		for l := range f.lines {
+			if err == nil { // what cannot be printed does not keep the machine
+				err = p.Print(l)
+			}
+		}
+		f.printed <- cmp.Or(err, out.Close(), p.Err())
+	}()
+	return f
+}
+
+// rest takes what the machine, which has ended, wrote behind the last line.
+func (f *follower) rest(ctx context.Context) error {
+	var left []machine.LogLine
+	err := f.cl.Logs(ctx, f.m.App, f.m.ID, machine.LogQuery{Cursor: f.cursor}, func(l machine.LogLine) error {
+		left = append(left, l)
+		return nil
+	})
+	go func() {
+		defer close(f.lines)
+		for _, l := range left {
+			f.lines <- l
+		}
+	}()
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.Internal, "output_lost", "what %s wrote last may be missing: it was destroyed before "+
+			"that was read", cli.Label(f.m))
+	}
+	return err
+}
+
+// end waits until all is printed.
+func (f *follower) end() error { return <-f.printed }
 
 // errLetGo is the cause with which an attached run ends that no longer waits for its machine.
 var errLetGo = errors.New("nobody waits for its end")

@@ -351,8 +351,7 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 			cfg.StopConfig.Timeout = &machine.Duration{Duration: o.grace}
 		}
 	}
-	// Attached, the output is read to its end first, then the client destroys it.
-	cfg.AutoDestroy = cfg.AutoDestroy || o.rm && !o.attach && !o.sits()
+	cfg.AutoDestroy = cfg.AutoDestroy || o.rm
 	cfg.Init.TTY = cfg.Init.TTY || o.tty
 	if o.runtime != "" {
 		cfg.Runtime = o.runtime

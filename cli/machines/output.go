@@ -1,10 +1,55 @@
 package machines
 
 import (
+	"bufio"
+	"errors"
+	"io"
+	"sync"
+
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/pace"
 )
+
+// Output is where the printers of one command print. It is closed before the command ends.
+type Output struct {
+	c        *cli.Env
+	mu       sync.Mutex
+	out, err *pace.Writer
+}
+
+// NewOutput makes the output of a command.
+func NewOutput(c *cli.Env) *Output {
+	o := &Output{c: c, err: paced(cli.Raw(c.Err))}
+	if o.out = paced(cli.Raw(c.Out)); c.JSON {
+		o.out = paced(c.Out) // JSON says what a terminal must not be told as it is
+	}
+	return o
+}
+
+func paced(w io.Writer) *pace.Writer {
+	b := bufio.NewWriterSize(w, 64<<10)
+	return pace.New(b, b.Flush)
+}
+
+// to gives one of both once all is printed that was written to the other, so that they come in turn.
+func (o *Output) to(stderr bool) (io.Writer, error) {
+	if stderr {
+		return o.err, o.out.Flush()
+	}
+	return o.out, o.err.Flush()
+}
+
+// Close prints what has not been printed yet.
+func (o *Output) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return errors.Join(o.out.Close(), o.err.Close())
+}
+
+// Printer makes the printer of one machine or task.
+func (o *Output) Printer() *Printer { return &Printer{to: o, in: map[string]bool{}} }
 
 // Printer prints the output of one machine or task, byte for byte.
 type Printer struct {
@@ -12,29 +57,31 @@ type Printer struct {
 	Stamps bool   // each line begins with its time
 	Whole  bool   // what is missing before the first line counts
 
-	c    *cli.Env
+	to   *Output
 	seen bool
 	in   map[string]bool // the middle of a line, by stream
 	lost int64
 }
 
-// NewPrinter makes the printer of a command.
-func NewPrinter(c *cli.Env) *Printer { return &Printer{c: c, in: map[string]bool{}} }
-
 // Print prints a line, or a part of one: what was written to stdout on stdout, the rest on stderr.
 func (p *Printer) Print(l machine.LogLine) error {
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
 	if l.Lost > 0 && (p.seen || p.Whole) {
 		p.lost += l.Lost
-		p.c.Note("%d bytes of output are missing here, which are not kept", l.Lost)
+		if _, err := p.to.to(true); err != nil {
+			return err
+		}
+		p.to.c.Note("%d bytes of output are missing here, which are not kept", l.Lost)
 	}
 	p.seen = true
-	if p.c.JSON {
-		p.c.JSONLine(p.c.Out, l)
-		return nil
+	w, err := p.to.to(l.Stream == "stderr" && !p.to.c.JSON)
+	if err != nil {
+		return err
 	}
-	w := cli.Raw(p.c.Out)
-	if l.Stream == "stderr" {
-		w = cli.Raw(p.c.Err)
+	if p.to.c.JSON {
+		p.to.c.JSONLine(w, l)
+		return nil
 	}
 	text := l.Raw()
 	if !p.in[l.Stream] {
@@ -45,7 +92,7 @@ func (p *Printer) Print(l machine.LogLine) error {
 		text = append([]byte(before), text...)
 	}
 	p.in[l.Stream] = l.Part
-	_, err := w.Write(text)
+	_, err = w.Write(text)
 	return err
 }
 

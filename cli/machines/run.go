@@ -123,6 +123,7 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	if o.count > 1 {
 		return runSeveral(ctx, c, cl, app, l, o.count)
 	}
+	l.Attach = o.attach || o.sits()
 	begin := time.Now()
 	m, err := launch(ctx, c, cl, app, l)
 	took := time.Since(begin)

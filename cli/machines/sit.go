@@ -99,13 +99,14 @@ func sitAt(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machin
 		if ended != nil {
 			return ended
 		}
-		p := NewPrinter(c)
+		out := NewOutput(c)
+		p := out.Printer()
 		p.Whole = true
 		err = cl.Logs(ctx, m.App, m.ID, machine.LogQuery{}, p.Print)
 		if fault.Is(err, fault.NotFound) {
 			err = nil
 		}
-		err = cmp.Or(err, p.Err())
+		err = cmp.Or(err, out.Close(), p.Err())
 		if known := exitOf(last); known != nil {
 			code = *known
 		} else if err == nil {

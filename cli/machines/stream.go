@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,26 +74,24 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 	if o.q.Cursor != "" && len(refs) > 1 {
 		return cli.Usagef("--cursor is a place in one machine's output, and there are %d machines", len(refs))
 	}
-	var printing sync.Mutex
+	out := NewOutput(c)
 	show := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 		before := ""
 		if len(refs) > 1 {
 			before = cli.Label(m) + " | "
 		}
-		p := NewPrinter(c)
+		p := out.Printer()
 		p.Before, p.Stamps, p.Whole = before, o.stamps, o.q.Cursor != ""
 		err := followLog(ctx, c, cl, m, o.q, func(l machine.LogLine) error {
 			if l.At.Before(since) {
 				return nil
 			}
-			printing.Lock()
-			defer printing.Unlock()
 			return p.Print(l)
 		})
 		return cmp.Or(err, p.Err())
 	}
 	if !o.q.Follow || len(refs) == 1 {
-		return c.Each(ctx, refs, show)
+		return cmp.Or(c.Each(ctx, refs, show), out.Close())
 	}
 	var all errgroup.Group
 	for _, ref := range refs {
@@ -104,7 +101,7 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 		}
 		all.Go(func() error { return show(ctx, cl, m) })
 	}
-	return all.Wait()
+	return cmp.Or(all.Wait(), out.Close())
 }
 
 // followLog shows a machine's output. What is followed goes on behind the last line when souk was started anew.

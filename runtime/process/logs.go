@@ -27,16 +27,17 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 	if err != nil {
 		return err
 	}
+	defer rd.Close()
 	if !q.Follow {
-		return r.readLog(ctx, rd, emit, false)
+		err = r.readLog(ctx, rd, emit, false)
 	}
-	for ctx.Err() == nil {
-		more, err := r.follow(ctx, id, rd, emit)
-		if err != nil || !more {
-			return err
-		}
+	for more := q.Follow; more && err == nil && ctx.Err() == nil; {
+		more, err = r.follow(ctx, id, rd, emit)
 	}
-	return nil
+	if errors.Is(err, output.ErrAgain) { // who asked asks again
+		return nil
+	}
+	return err
 }
 
 // readLog emits what there is.

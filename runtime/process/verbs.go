@@ -44,8 +44,8 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Apart: true, Root: r.o.AllowRoot, Container: in,
-		Limits:   limitsOf(s),
-		LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
+		Limits: limitsOf(s),
+		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}
 	if s.TTY {
 		if err := r.hasTerminals(ctx); err != nil {

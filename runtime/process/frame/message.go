@@ -100,7 +100,8 @@ type Start struct {
 	Apart bool `json:"apart,omitempty"`
 	Root  bool `json:"root,omitempty"` // User may be root
 
-	LogBytes int64 `json:"log_bytes"` // of one log file
+	Attach   bool  `json:"attach,omitempty"` // the log has a reader who is waited for
+	LogBytes int64 `json:"log_bytes"`        // of one log file
 	LogFiles int   `json:"log_files"`
 
 	Container *Container `json:"container,omitempty"` // nil: a process of the host

@@ -72,6 +72,10 @@ type Log struct {
 	size   int64
 	total  int64 // bytes of output in this file and those before
 	lost   int64 // bytes of output that could not be written since the last that could
+
+	read   bool      // it has a reader who is waited for, or will have
+	absent time.Time // since when he is missing; zero: he is there, or nobody has looked
+	kept   int       // files, when last counted
 }
 
 // Open gives the log in dir. Its newest file is opened, or a first one made, when there is something to write: a
@@ -95,7 +99,7 @@ func (l *Log) ready() error {
 	if err != nil {
 		return fmt.Errorf("open a log: %w", err)
 	}
-	l.gen = 1
+	l.gen, l.kept, l.read = 1, len(gens), expected(l.dir)
 	if len(gens) > 0 {
 		l.gen = gens[len(gens)-1]
 	}
@@ -267,17 +271,8 @@ func (l *Log) rotate(n int64) error {
 		return err
 	}
 	_ = old.Close() // nothing is buffered: an error here says nothing new
-	gens, err := generations(l.dir)
-	if err != nil {
-		return fmt.Errorf("rotate a log: %w", err)
-	}
-	for len(gens) > l.files {
-		if err := os.Remove(filepath.Join(l.dir, fileName(gens[0]))); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("rotate a log: %w", err)
-		}
-		gens = gens[1:]
-	}
-	return nil
+	_, err := l.trimLocked()
+	return err
 }
 
 // stamp is what lines of one stream that came together begin with.

@@ -26,6 +26,13 @@ type Reader struct {
 	known bool  // how much output there is up to here:
 	total int64 // in bytes
 	lost  int64 // bytes that were skipped since the last line; the next line reports them
+
+	hold held // the machine waits for this reader
+}
+
+// Close lets go of the log.
+func (r *Reader) Close() {
+	_ = r.hold.file.Close() // and with it the lock; without one there is an error, as there is with nothing else
 }
 
 // maxOffset is far behind the end of any file of a log, and far from what no file can have.
@@ -34,7 +41,7 @@ const maxOffset = 1 << 40
 // NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning: of all output that
 // there ever was, so that the first line tells how much of it is not kept.
 func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
-	r := &Reader{dir: dir}
+	r := &Reader{dir: dir, hold: held{on: q.Hold}}
 	if q.Cursor != "" {
 		if err := r.seekCursor(q.Cursor); err != nil {
 			return nil, fault.Wrap(err, fault.Invalid, "cursor",
@@ -109,7 +116,7 @@ func (r *Reader) seekTail(n int) error {
 	return nil
 }
 
-// Read emits every whole line there is now.
+// Read emits every whole line there is now, or ends with ErrAgain.
 func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) error {
 	for ctx.Err() == nil {
 		gens, err := generations(r.dir)
@@ -133,6 +140,9 @@ func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) err
 		if r.gen == newest {
 			return nil
 		}
+		if r.hold.again(r.gen) {
+			return ErrAgain
+		}
 		r.gen, r.off = gens[1], 0
 	}
 	return ctx.Err()
@@ -146,7 +156,9 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 	if err != nil {
 		return fmt.Errorf("read a log: %w", err)
 	}
-	defer f.Close()
+	if !r.hold.take(r.gen, f) {
+		defer f.Close()
+	}
 	buf := make([]byte, 2*batch)
 	for ctx.Err() == nil {
 		n, err := f.ReadAt(buf, r.off)

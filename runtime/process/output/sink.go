@@ -84,6 +84,9 @@ func (s *Sink) Take(pipe int, buf []byte) error {
 	return err
 }
 
+// Full is that of its log.
+func (s *Sink) Full() bool { return s.log.Full() }
+
 // read is Take without a spool.
 func (s *Sink) read(pipe int, buf []byte, at time.Time) error {
 	n, err := syscall.Read(pipe, buf)

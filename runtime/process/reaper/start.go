@@ -154,6 +154,13 @@ func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) er
 // outfit gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
 // left.
 func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
+	if s.Attach && s.Terminal == nil { // what is shown on a terminal waits for who looks at it
+		if err := output.Expect(LogDir(r.dir, l.m.id)); err != nil {
+			_ = l.log.Close() // nothing was written
+			return ends, nil, fault.Wrap(err, fault.Unavailable, "log", "the output of machine %s cannot be kept for "+
+				"its reader", l.m.id)
+		}
+	}
 	if ends, closeEnds, err = openEnds(r, l, s); err != nil {
 		_ = l.log.Close() // nothing was written
 		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured",

@@ -25,6 +25,7 @@ type stream struct {
 
 	fd      int         // of file, which hides it
 	resting atomic.Bool // the pump stops for an upgrade and may be started again
+	over    atomic.Bool // the program has ended: what is left of its output waits for nobody
 	ended   bool        // read to the end; written by the pump
 
 	screen *screen // of a terminal; nil: it is a pipe
@@ -211,9 +212,20 @@ func (s *stream) pump() { s.pumpWith(&shared) }
 // shared holds no state, only memory that is not in use.
 var shared = buffers{pool: sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}}
 
+// await waits for the log's reader. What is not taken from the pipe has the program wait.
+func (s *stream) await() {
+	for wait := time.Millisecond; s.sink.Full() && !s.resting.Load() && !s.over.Load(); wait = min(2*wait, slowest) {
+		time.Sleep(wait) // the reader is another process, which tells nobody how far it is
+	}
+}
+
+// slowest is how long a program may wait although its reader has read on.
+const slowest = 32 * time.Millisecond
+
 func (s *stream) pumpWith(bufs *buffers) {
 	raw, err := s.file.SyscallConn()
 	for err == nil {
+		s.await()
 		var rerr error
 		err = raw.Read(func(fd uintptr) bool {
 			b := bufs.pool.Get().(*[]byte)

@@ -133,6 +133,11 @@ func clearAway(r *Reaper, l *life) {
 	if slot.meter == nil || !slot.meter.Empty() {
 		r.killAll(l)
 	}
+	for _, s := range l.streams {
+		if s != nil {
+			s.over.Store(true)
+		}
+	}
 	drained := l.pumps.rested()
 	t := time.NewTimer(drainPatience)
 	select {
