@@ -86,6 +86,13 @@ func (b *between) tell(a cluster.Attributes) {
 func (b *between) run(ctx context.Context) {
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
+	removed := make(chan struct{}, 1)
+	go b.tunnel.Watch(ctx, func() {
+		select {
+		case removed <- struct{}{}:
+		default:
+		}
+	})
 	for anew := true; ; {
 		s := b.fleet.Snapshot()
 		b.follow(s, anew)
@@ -96,6 +103,8 @@ func (b *between) run(ctx context.Context) {
 		case <-s.Past():
 			anew = false
 		case <-mend.C:
+			anew = true
+		case <-removed:
 			anew = true
 		}
 		select {

@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/engine"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 )
 
 // DefaultEngine is the OCI runtime where none is named. Sandbox is the one whose containers have a kernel of their own.
@@ -130,6 +132,12 @@ func (r *Runtime) examineNetwork() cluster.Finding {
 		f.Advice = "images that want a network are refused here: load what is named, or run them with --network none"
 	case r.network.AllowHost:
 		f.Have += ", or the host's (--allow-host-network)"
+	}
+	if lost, err := hostnet.Unguarded(); err == nil && len(lost) > 0 {
+		f.OK, f.Have = false, fmt.Sprintf("containers whose rules on this host are gone (nftables, table inet %s)",
+			strings.Join(lost, ", inet "))
+		f.Advice = "something removes them again and again, or souk is not running: they reach the host, and their " +
+			"published ports are not reached; see souk's log, and \"nft monitor\" for who it is"
 	}
 	return f
 }

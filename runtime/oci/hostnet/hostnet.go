@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,14 +42,24 @@ type Net struct {
 	tree string
 
 	mu   sync.Mutex
-	laid *rules // nil: not by this process
+	laid *rules          // nil: not by this process
+	kept map[string]kept // containers by name
 }
 
+// rules are what the host's are made of.
 type rules struct {
 	group   uint32
 	tunnel  uint32 // the group of that to other hosts, which there need not be
 	cluster netip.Prefix
 	dns     netip.AddrPort // zero: none
+}
+
+func rulesOf(p *netplan.Network) rules {
+	r := rules{group: group(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
+	if p.DNS != nil {
+		r.dns = *p.DNS
+	}
+	return r
 }
 
 // New is the network of a worker; its table of rules has that name. It does nothing yet.
@@ -129,49 +140,28 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 	if err := l.up(at); err != nil {
 		return at, err
 	}
-	return at, n.publish(p.Publish, at)
+	return at, n.publish(container, p.Publish, at)
 }
 
-// lay makes the host's rules, once, and when what they are made of has changed.
+// lay makes the host's rules, when they are not there or what they are made of has changed.
 func (n *Net) lay(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	want := rules{group: group(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
-	if p.DNS != nil {
-		want.dns = *p.DNS
-	}
+	want := rulesOf(p)
 	if n.laid != nil && *n.laid == want {
-		return nil
-	}
-	if err := route(); err != nil {
-		return err
-	}
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	t := c.AddTable(n.table())
-	maps := portMaps(t)
-	for _, m := range maps {
-		if err := c.AddSet(m, nil); err != nil {
+		if ok, err := n.stands(want); ok || err != nil {
 			return err
 		}
 	}
-	lay(c, t, ofHost(want, maps))
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("the host's rules: %w", err)
-	}
-	n.laid = &want
-	return nil
+	return n.layAll(want)
 }
 
 // route has the host pass packets on. A host that learns its own way by IPv6 router advertisements goes on doing so.
 func route() error {
-	const v4, v6 = "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"
-	if err := set(v4, "1"); err != nil {
+	if err := set(forward4, "1"); err != nil {
 		return err
 	}
-	if is(v6, "1") {
+	if is(forward6, "1") {
 		return nil
 	}
 	const conf = "/proc/sys/net/ipv6/conf/"
@@ -186,8 +176,14 @@ func route() error {
 			}
 		}
 	}
-	return set(v6, "1")
+	return set(forward6, "1")
 }
+
+// What says whether the host passes packets on.
+const (
+	forward4 = "/proc/sys/net/ipv4/ip_forward"
+	forward6 = "/proc/sys/net/ipv6/conf/all/forwarding"
+)
 
 func is(file, want string) bool {
 	b, err := os.ReadFile(file)
@@ -202,9 +198,12 @@ func set(file, to string) error {
 	return os.WriteFile(file, []byte(to), 0o644)
 }
 
-// publish has ports of the host lead to a container.
-func (n *Net) publish(ports []netplan.Port, at Addresses) error {
+// publish has ports of the host lead to a container, which is kept from then on.
+func (n *Net) publish(container string, ports []netplan.Port, at Addresses) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if len(ports) == 0 {
+		n.keep(container, nil, at)
 		return nil
 	}
 	c, err := nftables.New()
@@ -212,8 +211,6 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 		return err
 	}
 	maps := portMaps(n.table())
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if err := n.sweep(c); err != nil { // what is of others that are gone is free
 		return err
 	}
@@ -224,27 +221,43 @@ func (n *Net) publish(ports []netplan.Port, at Addresses) error {
 	for _, why := range taken {
 		return fault.New(fault.Precondition, "port_taken", "%s: publish another, or run it elsewhere", why)
 	}
-	for i, to := range []netip.Addr{at.V4, at.V6} {
-		led, err := elements(c, maps[i])
-		if err != nil {
-			return err
-		}
-		var es, own []nftables.SetElement
-		for _, p := range ports {
-			e := element(p, to)
-			if old, is := led[string(e.Key)]; is { // of the machine's container before, which is on its way out
-				own = append(own, old)
-			}
-			es = append(es, e)
-		}
-		if len(own) > 0 {
-			err = c.SetDeleteElements(maps[i], own)
-		}
-		if err := errors.Join(err, c.SetAddElements(maps[i], es)); err != nil {
+	for i, m := range maps {
+		if err := lead(c, m, elementsFor(ports, at, i)); err != nil {
 			return err
 		}
 	}
-	return c.Flush()
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	n.keep(container, ports, at)
+	return nil
+}
+
+// elementsFor are what leads to a container from its ports, in one of the maps.
+func elementsFor(ports []netplan.Port, at Addresses, i int) (es []nftables.SetElement) {
+	for _, p := range ports {
+		es = append(es, element(p, [2]netip.Addr{at.V4, at.V6}[i]))
+	}
+	return es
+}
+
+// lead enters elements into a map, in the place of those that lead elsewhere: to the machine's container before, which
+// is on its way out.
+func lead(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) error {
+	if len(es) == 0 {
+		return nil
+	}
+	led, err := elements(c, m)
+	var old []nftables.SetElement
+	for _, e := range es {
+		if o, is := led[string(e.Key)]; is {
+			old = append(old, o)
+		}
+	}
+	if len(old) > 0 {
+		err = errors.Join(err, c.SetDeleteElements(m, old))
+	}
+	return errors.Join(err, c.SetAddElements(m, es))
 }
 
 // PortsInUse says of each of some ports of the host that cannot be published why not: a program of the host listens
@@ -308,12 +321,16 @@ func listening(p netplan.Port) (bool, error) {
 	return false, ln.Close()
 }
 
-// elements gives the values of a map by their keys.
+// elements gives the values of a map by their keys; none of a map that is not there.
 func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
-	es, err := c.GetSetElements(m)
-	if errors.Is(err, unix.ENOENT) {
+	if !hasTable(c, m.Table.Name) { // the error of what is not there does not say so
 		return nil, nil
 	}
+	there, err := c.GetSets(m.Table)
+	if err != nil || !slices.ContainsFunc(there, func(s *nftables.Set) bool { return s.Name == m.Name }) {
+		return nil, err
+	}
+	es, err := c.GetSetElements(m)
 	out := make(map[string]nftables.SetElement, len(es))
 	for _, e := range es {
 		out[string(e.Key)] = e
@@ -323,6 +340,9 @@ func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement
 
 // Detach removes what is of a container that has ended: its link, which may be about to go by itself, and its ports.
 func (n *Net) Detach(container string) error {
+	n.mu.Lock()
+	delete(n.kept, container)
+	n.mu.Unlock()
 	l, err := netlink.LinkByName(n.device(container))
 	if err == nil {
 		err = netlink.LinkDel(l)

@@ -95,6 +95,9 @@ func ct(key expr.CtKey, bits uint32) rule {
 }
 
 func known() rule     { return ct(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED) }
+// replies asks whether a packet answers one of a connection that the other side began.
+func replies() rule { return both(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equal(1)) }
+
 func forwarded() rule { return ct(expr.CtKeySTATUS, 1<<5) } // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 
 // neighbours are the questions and answers about who has an address on a link.
@@ -234,8 +237,9 @@ func ofHost(r rules, maps [2]*nftables.Set) []chain {
 		}
 	}
 	forward := []rule{
+		// What containers begin is asked anew with each packet: it may be older than these rules.
 		both(toGroup(g), known(), accept()),
-		both(fromGroup(g), known(), accept()),
+		both(fromGroup(g), known(), replies(), accept()),
 		both(fromGroup(g), forwarded(), refuse()), // an address of the host's that leads on, to whatever
 	}
 	for _, p := range metadata {
@@ -263,7 +267,7 @@ func ofHost(r rules, maps [2]*nftables.Set) []chain {
 			both(notTo(g), from(cluster), notToNet(cluster), masquerade()),
 		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
-			both(fromGroup(g), known(), accept()),
+			both(fromGroup(g), known(), replies(), accept()),
 			both(fromGroup(g), forwarded(), accept()), // to the resolver; nothing else ends here
 			both(fromGroup(g), neighbours(), accept()),
 			both(fromGroup(g), refuse()),
@@ -287,22 +291,26 @@ func ofContainer(n *netplan.Network) []chain {
 		in = append(in, both(from(p), accept()))
 	}
 	in = append(in, both(from(n.Cluster), refuse()), both(from(Private), refuse()))
-	out := []chain{{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, in}}
-	if !n.Closed {
-		return out
-	}
-	open := []rule{
+	out := []rule{
 		both(meta(expr.MetaKeyOIFNAME, equal([]byte("lo\x00")...)), accept()),
 		both(known(), accept()),
 		both(neighbours(), accept()),
 		both(to(n.Cluster), accept()), // whom it comes to decides
 	}
 	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		open = append(open, both(to(host(netplan.Resolver)), toPort(p, 53), accept()))
+		out = append(out, both(to(host(netplan.Resolver)), toPort(p, 53), accept()))
 	}
-	for _, p := range n.Egress {
-		open = append(open, both(to(p), accept()))
+	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
+		out = append(out, both(to(p), refuse()))
 	}
-	return append(out, chain{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter,
-		append(open, refuse())})
+	if n.Closed {
+		for _, p := range n.Egress {
+			out = append(out, both(to(p), accept()))
+		}
+		out = append(out, refuse())
+	}
+	return []chain{
+		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, in},
+		{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, out},
+	}
 }

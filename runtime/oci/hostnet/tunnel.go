@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -150,6 +151,10 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 	}
 	return err
 }
+
+// Watch calls removed when somebody has removed some of the tunnel's rules, or it may have missed that, until ctx ends:
+// Apply is to look at all then.
+func (t *Tunnel) Watch(ctx context.Context, removed func()) { Watch(ctx, t.name, removed) }
 
 // forget has all be looked at again.
 func (t *Tunnel) forget() { t.link, t.have, t.applied, t.let = nil, nil, nil, nil }

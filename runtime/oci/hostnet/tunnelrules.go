@@ -36,30 +36,59 @@ func (t *Tunnel) guard(peers []Peer) error {
 	return nil
 }
 
+// layRules lays them unless they stand.
 func (t *Tunnel) layRules(let []netip.Addr) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	table := c.AddTable(&nftables.Table{Name: t.name, Family: nftables.TableFamilyINet})
-	g := group(&t.o.Network)
-	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), g, t.o.Network.Cluster)
+	table := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
+	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), group(&t.o.Network), t.o.Network.Cluster)
+	var sets []*nftables.Set
 	if t.o.Way == netplan.VXLAN { // who sends it proves nothing
-		sets := [2]*nftables.Set{{Table: table, Name: peers4, KeyType: nftables.TypeIPAddr},
+		sets = []*nftables.Set{{Table: table, Name: peers4, KeyType: nftables.TypeIPAddr},
 			{Table: table, Name: peers6, KeyType: nftables.TypeIP6Addr}}
-		for i, s := range sets {
-			if err := c.AddSet(s, nil); err != nil {
-				return err
-			}
-			c.FlushSet(s)
-			if err := c.SetAddElements(s, elementsOf(let, i == 0)); err != nil {
-				return err
-			}
+		chains = append(chains, ofCarrier([2]*nftables.Set(sets)))
+	}
+	stand, err := chainsStand(c, table, chains)
+	for i, s := range sets {
+		if !stand || err != nil {
+			break
 		}
-		chains = append(chains, ofCarrier(sets))
+		stand, err = holds(c, s, elementsOf(let, i == 0))
+	}
+	if stand || err != nil {
+		return err
+	}
+	c.AddTable(table)
+	for i, s := range sets {
+		if err := c.AddSet(s, nil); err != nil {
+			return err
+		}
+		c.FlushSet(s)
+		if err := c.SetAddElements(s, elementsOf(let, i == 0)); err != nil {
+			return err
+		}
+	}
+	if len(sets) > 0 { // by the numbers that they have now
+		chains[len(chains)-1] = ofCarrier([2]*nftables.Set(sets))
 	}
 	lay(c, table, chains)
 	return c.Flush()
+}
+
+// holds reports whether a set has these elements, and no others.
+func holds(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) (bool, error) {
+	has, err := elements(c, s)
+	if err != nil || len(has) != len(want) {
+		return false, err
+	}
+	for _, e := range want {
+		if _, is := has[string(e.Key)]; !is {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // elementsOf are the addresses of one kind.

@@ -212,6 +212,7 @@ func isChild(rec *lifeRecord) bool {
 
 // adopt goes on with a life that runs.
 func (r *Reaper) adopt(l *life) {
+	r.containers.adoptNet(l)
 	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
 	for i, name := range []string{"stdout", "stderr"} {
 		if l.rec.Terminal && i > 0 {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	runc "github.com/containerd/go-runc"
@@ -36,6 +37,7 @@ type containers struct {
 	r     *Reaper
 	store container.Store
 	net   *hostnet.Net
+	guard sync.Once // looks after the rules of that
 
 	// Under Reaper.mu: while a runtime is at work, children that nobody is registered for may be what it made. How they
 	// ended is kept until it is known which are.
@@ -52,6 +54,19 @@ func newContainers(r *Reaper) *containers {
 		net: hostnet.New(r.home.tree)}
 	engine.Watch(monitor{r})
 	return c
+}
+
+// guardNet looks after the rules of the containers' networks from the first of them on.
+func (c *containers) guardNet() {
+	c.guard.Do(func() { go c.net.Guard(c.r.ctx, c.r.log) })
+}
+
+// adoptNet goes on with the network of a life that an earlier reaper began.
+func (c *containers) adoptNet(l *life) {
+	if n := l.rec.Net; n != nil {
+		c.net.Keep(l.rec.Container, n, hostnet.Addresses{V4: l.rec.V4, V6: n.Address})
+		c.guardNet()
+	}
 }
 
 // nameOf is the container of a life.
@@ -158,7 +173,10 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 		err = errors.Join(err, keepTerminal(c.r, l, near))
 	}
 	if err == nil && l.rec.Network {
-		_, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
+		var at hostnet.Addresses
+		at, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
+		l.rec.Net, l.rec.V4 = s.Container.Network, at.V4
+		c.guardNet()
 	}
 	if err != nil {
 		c.over(l)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
 // The lives file is how one reaper tells the next what runs: one line a change, appended with one write(2), which
@@ -77,11 +79,14 @@ type lifeRecord struct {
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
 	Network   bool      `json:"nw,omitempty"` // it has one of its own
-	Volumes   bool      `json:"vs,omitempty"` // it has some
-	Stop      int       `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
-	Terminal  bool      `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
-	LogBytes  int64     `json:"lb"`
-	LogFiles  int       `json:"lf"`
+	// how that was made; nil: a build before this one did not say
+	Net      *netplan.Network `json:"net,omitempty"`
+	V4       netip.Addr       `json:"v4,omitzero"`  // its IPv4 address
+	Volumes  bool             `json:"vs,omitempty"` // it has some
+	Stop     int              `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
+	Terminal bool             `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
+	LogBytes int64            `json:"lb"`
+	LogFiles int              `json:"lf"`
 }
 
 // sleep is how far a life is on its way to disk or from there.

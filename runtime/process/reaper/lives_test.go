@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,8 @@ func TestReplay(t *testing.T) {
 			exits: map[uint64]runtime.Exit{4: {Machine: "c", Attempt: 4, Code: 3, At: at}}},
 		"d": {seen: 1, started: at},
 	}
-	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty()); d != "" || boot.ID != "boot" {
+	if d := cmp.Diff(want, all, cmp.AllowUnexported(known{}), cmpopts.EquateEmpty(),
+		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" || boot.ID != "boot" {
 		t.Errorf("boot %q (-want +got):\n%s", boot.ID, d)
 	}
 }
