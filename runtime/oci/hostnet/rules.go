@@ -152,6 +152,16 @@ func toResolver(dns netip.AddrPort) rule {
 	}
 }
 
+// speakAs gives a packet the source that the host has on a link.
+func speakAs(a netip.Addr) rule {
+	family := uint32(unix.NFPROTO_IPV4)
+	if a.Is6() {
+		family = unix.NFPROTO_IPV6
+	}
+	return rule{&expr.Immediate{Register: reg32x0, Data: a.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: reg32x0}}
+}
+
 // published looks a port of the host up, and goes where that leads.
 func published(m *nftables.Set) rule {
 	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
@@ -240,7 +250,8 @@ func ofHost(r rules, maps [2]*nftables.Set) []chain {
 		// What containers begin is asked anew with each packet: it may be older than these rules.
 		both(toGroup(g), known(), accept()),
 		both(fromGroup(g), known(), replies(), accept()),
-		both(fromGroup(g), forwarded(), refuse()), // an address of the host's that leads on, to whatever
+		both(fromGroup(g), toGroup(g), forwarded(), accept()), // a port of the host's that is published, as for anybody
+		both(fromGroup(g), forwarded(), refuse()),             // one that leads on, to whatever
 	}
 	for _, p := range metadata {
 		forward = append(forward, both(fromGroup(g), to(p), refuse()))
@@ -261,8 +272,10 @@ func ofHost(r rules, maps [2]*nftables.Set) []chain {
 		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, in},
 		{"leaving", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, ports},
 		{"behind", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, []rule{
-			both(toGroup(g), from(loopback), rule{&expr.Immediate{Register: reg32x0, Data: netplan.Resolver.AsSlice()},
-				&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg32x0}}),
+			// What comes by a published port comes from the host, also from a container: it is asked for as by anybody.
+			both(toGroup(g), from(loopback), speakAs(netplan.Resolver)),
+			both(toGroup(g), forwarded(), from(Private), speakAs(netplan.Resolver)),
+			both(toGroup(g), forwarded(), from(cluster), speakAs(gateway6)),
 			both(notTo(g), from(Private), masquerade()),
 			both(notTo(g), from(cluster), notToNet(cluster), masquerade()),
 		}},
