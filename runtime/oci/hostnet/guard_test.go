@@ -194,3 +194,44 @@ func TestWatch(t *testing.T) {
 		t.Errorf("who watches another table is told %d times", n-1)
 	}
 }
+
+// TestAWorkerThatIsGone: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
+// its rules are known as nobody's.
+func TestAWorkerThatIsGone(t *testing.T) {
+	h := apart(t)
+	w := world(t, h)
+	is := func(name string) bool { return strings.HasPrefix(name, "souk-") }
+	gone, stays, next := inner(t), inner(t), inner(t)
+	published := func(name string, port uint16) *netplan.Network {
+		p := plan("a", name)
+		p.Publish = []netplan.Port{{Host: port, To: 80}}
+		return p
+	}
+	_, err := hostnet.New("souk-gone").Attach(gone.pid, "gone", published("gone", 8088))
+	must(t, err)
+	_, err = hostnet.New("souk-stays").Attach(stays.pid, "stays", published("stays", 8089))
+	must(t, err)
+	stays.serve(80, "stays")
+	gone.stop()
+	waittest.Until(t, "its link is gone", func() bool { return strings.Count(h.run("ip", "-o", "link"), ": sk") == 1 })
+	if unused, err := hostnet.Unused(is); !slices.Equal(unused, []string{"souk-gone"}) || err != nil {
+		t.Errorf("unused are %q, %v", unused, err)
+	}
+	want := published("next", 8088)
+	if used, err := hostnet.PortsInUse(want.Publish, want.Address); len(used) > 0 || err != nil {
+		t.Errorf("in use are %v, %v", used, err)
+	}
+	n := hostnet.New("souk-next")
+	_, err = n.Attach(next.pid, "next", published("next", 8088))
+	must(t, err)
+	next.serve(80, "next")
+	for port, want := range map[string]string{"8088": "next", "8089": "stays"} {
+		if got, _ := w.get("203.0.113.1:" + port); got != want {
+			t.Errorf("port %s answers %q, want %q", port, got, want)
+		}
+	}
+	must(t, hostnet.RemoveTable("souk-gone"))
+	if unused, err := hostnet.Unused(is); len(unused) > 0 || err != nil {
+		t.Errorf("unused are %q, %v", unused, err)
+	}
+}

@@ -211,7 +211,7 @@ func (n *Net) publish(container string, ports []netplan.Port, at Addresses) erro
 		return err
 	}
 	maps := portMaps(n.table())
-	if err := n.sweep(c); err != nil { // what is of others that are gone is free
+	if err := errors.Join(n.sweep(c), n.sweepOthers(c)); err != nil { // what led to who is gone is free
 		return err
 	}
 	taken, err := portsInUse(c, ports, at.V6)
@@ -295,7 +295,15 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 		}
 		for _, p := range ports {
 			e, is := led[string(element(p, of).Key)]
-			if to, _ := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)]); is && to != of {
+			to, _ := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)])
+			if !is || to == of {
+				continue
+			}
+			there, err := addresses(t.Name)
+			if err != nil {
+				return nil, err
+			}
+			if there[to] { // else what led there is gone
 				out[p] = fmt.Sprintf("port %d of this host leads to another machine already", p.Host)
 			}
 		}
@@ -365,24 +373,35 @@ func (n *Net) Sweep() error {
 }
 
 // sweep is Sweep, with mu held.
-func (n *Net) sweep(c *nftables.Conn) error {
-	if !hasTable(c, n.tree) {
-		return nil
+func (n *Net) sweep(c *nftables.Conn) error { return sweep(c, n.table()) }
+
+// sweepOthers removes ports that lead to containers of other workers that are gone: a worker that was removed does not.
+func (n *Net) sweepOthers(c *nftables.Conn) error {
+	ts, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	for _, t := range ts {
+		if t.Name != n.tree && strings.HasPrefix(t.Name, "souk-") {
+			err = errors.Join(err, sweep(c, t))
+		}
 	}
+	return err
+}
+
+// sweep removes ports from a table that lead to containers that are gone.
+func sweep(c *nftables.Conn, t *nftables.Table) error {
 	var there map[netip.Addr]bool
-	for _, m := range portMaps(n.table()) {
+	for _, m := range portMaps(t) {
 		es, err := elements(c, m)
 		if err != nil {
 			return err
 		}
 		if len(es) > 0 && there == nil {
-			if there, err = n.addresses(); err != nil {
+			if there, err = addresses(t.Name); err != nil {
 				return err
 			}
 		}
 		var gone []nftables.SetElement
 		for _, e := range es {
-			if a, ok := netip.AddrFromSlice(e.Val[:len(e.Val)-4]); !ok || !there[a] {
+			if a, ok := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)]); ok && !there[a] {
 				gone = append(gone, e)
 			}
 		}
@@ -395,15 +414,15 @@ func (n *Net) sweep(c *nftables.Conn) error {
 	return c.Flush()
 }
 
-// addresses are those that lead to a container of this worker.
-func (n *Net) addresses() (map[netip.Addr]bool, error) {
+// addresses are those that lead to a container of the worker whose table has this name.
+func addresses(tree string) (map[netip.Addr]bool, error) {
 	ours := map[int]bool{}
 	ls, err := netlink.LinkList()
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range ls {
-		ours[l.Attrs().Index] = l.Attrs().Alias == n.tree
+		ours[l.Attrs().Index] = l.Attrs().Alias == tree
 	}
 	rs, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -420,16 +439,43 @@ func (n *Net) addresses() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
+// Unused names the tables of rules of workers that have no container, among those whose names is says to be a worker's.
+func Unused(is func(name string) bool) ([]string, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, err
+	}
+	ts, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, err
+	}
+	ls, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	has := make(map[string]bool)
+	for _, l := range ls {
+		has[l.Attrs().Alias] = true
+	}
+	var out []string
+	for _, t := range ts {
+		if is(t.Name) && !has[t.Name] {
+			out = append(out, t.Name)
+		}
+	}
+	return out, nil
+}
+
 // Remove removes the rules, when there are no containers any more. nil when there are none.
 func (n *Net) Remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.laid = nil
-	return removeTable(n.tree)
+	return RemoveTable(n.tree)
 }
 
-// removeTable removes a table of rules; nil when there is none.
-func removeTable(name string) error {
+// RemoveTable removes a table of rules; nil when there is none.
+func RemoveTable(name string) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err

@@ -94,7 +94,8 @@ func ct(key expr.CtKey, bits uint32) rule {
 	}, other(number(0)...))
 }
 
-func known() rule     { return ct(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED) }
+func known() rule { return ct(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED) }
+
 // replies asks whether a packet answers one of a connection that the other side began.
 func replies() rule { return both(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equal(1)) }
 

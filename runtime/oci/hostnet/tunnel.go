@@ -391,5 +391,5 @@ func RemoveTunnel(of string) error {
 	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
 		return err
 	}
-	return cmp.Or(removeTable(name), removeSocket(name))
+	return cmp.Or(RemoveTable(name), removeSocket(name))
 }

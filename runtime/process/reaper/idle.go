@@ -7,10 +7,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/wait"
 )
 
 // idlePatience is how long a reaper that has nothing to do waits for somebody who has something.
@@ -133,6 +136,39 @@ func clearAbandoned(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount
 		}
 		if err := a.Remove(); err != nil {
 			log.Info("cgroups of a reaper that is gone could not be removed", "tree", name, "err", err)
+		}
+	}
+}
+
+// clearTables removes the rules of containers' networks whose reaper is gone, with its cgroups: their ports would lead
+// nowhere until the host boots.
+func clearTables(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount, after time.Duration) {
+	find := func() []string {
+		unused, err := hostnet.Unused(isTreeName)
+		if err != nil { // most often a kernel without nftables
+			return nil
+		}
+		return slices.DeleteFunc(unused, func(tree string) bool {
+			return slices.ContainsFunc(mounts, func(m cgroup.Mount) bool {
+				_, err := os.Lstat(filepath.Join(m.Dir, tree))
+				return err == nil
+			})
+		})
+	}
+	before := find()
+	if len(before) == 0 {
+		return
+	}
+	if wait.For(ctx, after) != nil {
+		return
+	}
+	for _, tree := range find() {
+		if !slices.Contains(before, tree) {
+			continue
+		}
+		if err := hostnet.RemoveTable(tree); err != nil {
+			log.Info("rules of containers' networks of a reaper that is gone could not be removed", "tree", tree, "err",
+				err)
 		}
 	}
 }

@@ -253,7 +253,10 @@ func (r *Reaper) settleTree(o Options) error {
 		r.tree = nil // without it a thread could not leave a machine's group again
 		return nil
 	}
-	go clearAbandoned(r.ctx, r.log, mounts, isTreeName, abandonedPatience)
+	go func() {
+		clearAbandoned(r.ctx, r.log, mounts, isTreeName, abandonedPatience)
+		clearTables(r.ctx, r.log, mounts, abandonedPatience)
+	}()
 	return nil
 }
 
