@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -150,21 +151,26 @@ const (
 )
 
 // Proof is what a souk answers who wants to know, before it sends a token, that it is one that knows the token. Value
-// is HMAC-SHA-256 under the token's digest over the port that it is asked at and the nonce: a program that has taken a
-// port cannot get it from the souk that has another one.
+// is HMAC-SHA-256 under the token's digest over the address that it is asked at, IP and port, and the nonce: a program
+// that has taken another cannot pass on what the souk answers, not even one at the same port of another loopback address.
 type Proof struct {
-	Port  string `json:"port"`
+	At    string `json:"at"` // HOST:PORT; "": no TCP address
 	Value string `json:"value"`
 }
 
+// ProvenAt writes a server's end of a TCP connection as a proof has it.
+func ProvenAt(at netip.AddrPort) string {
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()).String()
+}
+
 // ProofOf returns the proof of who knows a token's digest.
-func ProofOf(digest, port, nonce string) Proof {
+func ProofOf(digest, at, nonce string) Proof {
 	mac := hmac.New(sha256.New, []byte(digest))
-	mac.Write([]byte(strings.Join([]string{"souk proof 1", port, nonce}, "\n")))
-	return Proof{port, hex.EncodeToString(mac.Sum(nil))}
+	mac.Write([]byte(strings.Join([]string{"souk proof 2", at, nonce}, "\n")))
+	return Proof{at, hex.EncodeToString(mac.Sum(nil))}
 }
 
 // Is reports whether two proofs are the same. How long that takes tells nothing.
 func (p Proof) Is(q Proof) bool {
-	return p.Port == q.Port && hmac.Equal([]byte(p.Value), []byte(q.Value))
+	return p.At == q.At && hmac.Equal([]byte(p.Value), []byte(q.Value))
 }

@@ -52,12 +52,12 @@ func demand(ctx context.Context, c net.Conn, addr, digest string) error {
 	if limit := time.Now().Add(proofPatience); !has || limit.Before(late) {
 		late = limit
 	}
-	_, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		err = c.SetDeadline(late)
-	}
-	if err != nil {
+	if err := c.SetDeadline(late); err != nil {
 		return err
+	}
+	at := ""
+	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		at = api.ProvenAt(remote.AddrPort())
 	}
 	nonce := rand.Text()
 	p, err := ask(ctx, c, addr, url.Values{"token": {api.TokenID(digest)}, "nonce": {nonce}})
@@ -69,13 +69,13 @@ func demand(ctx context.Context, c net.Conn, addr, digest string) error {
 			"%s does not prove that it is a souk that knows the token, which it was not sent: it is another program, "+
 				"a souk that this token is not of, or one of before, which is to be started again with this build",
 			addr)
-	case p.Is(api.ProofOf(digest, port, nonce)):
+	case p.Is(api.ProofOf(digest, at, nonce)):
 		return c.SetDeadline(time.Time{})
-	case p.Is(api.ProofOf(digest, p.Port, nonce)):
+	case p.Is(api.ProofOf(digest, p.At, nonce)):
 		return fault.New(fault.Denied, "proof",
-			"the souk behind %s listens on port %s: something passes connections on that may keep what it sees; a "+
-				"tunnel is to have the same port at both ends, or to lead to souk.sock (SOUK_ADDR=unix:PATH)", addr,
-			p.Port)
+			"the souk behind %s listens at %s: something at %s passes connections on that may keep what it sees; a "+
+				"tunnel is to have the same address and port at both ends, or to lead to souk.sock "+
+				"(SOUK_ADDR=unix:PATH)", addr, p.At, at)
 	}
 	return fault.New(fault.Denied, "proof", "%s does not know the token, which it was not sent; who is it?", addr)
 }

@@ -103,11 +103,11 @@ func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	strangers.Known(r.Context()) // only who has a token, or has seen the list of them, knows an id
-	port := ""
-	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
-		port = strconv.Itoa(at.Port)
+	at := ""
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		at = api.ProvenAt(local.AddrPort())
 	}
-	answer(w, http.StatusOK, api.ProofOf(digest, port, nonce))
+	answer(w, http.StatusOK, api.ProofOf(digest, at, nonce))
 	return nil
 }
 

@@ -33,15 +33,26 @@ func invoke(t *testing.T, env map[string]string, argv ...string) (code int, out,
 type taken struct {
 	*httptest.Server
 	knows string
-	port  string // that it says it has; "": its own
+	at    string // where it says it is; "": its own address
 
 	mu   sync.Mutex
 	seen []string
 }
 
 func takePort(t *testing.T, knows string) *taken {
+	return takeAt(t, knows, "127.0.0.1:0")
+}
+
+func takeAt(t *testing.T, knows, addr string) *taken {
 	x := &taken{knows: knows}
-	x.Server = httptest.NewServer(x)
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Server = httptest.NewUnstartedServer(x)
+	_ = x.Listener.Close()
+	x.Listener = ln
+	x.Start()
 	t.Cleanup(x.Close)
 	return x
 }
@@ -51,11 +62,11 @@ func (x *taken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if r.URL.Path == api.Prove.Path() && x.knows != "" {
-		port := x.port
-		if port == "" {
-			_, port, _ = net.SplitHostPort(x.Listener.Addr().String())
+		at := x.at
+		if at == "" {
+			at = x.Listener.Addr().String()
 		}
-		_ = json.NewEncoder(w).Encode(api.ProofOf(api.TokenDigest(x.knows), port, r.URL.Query().Get("nonce")))
+		_ = json.NewEncoder(w).Encode(api.ProofOf(api.TokenDigest(x.knows), at, r.URL.Query().Get("nonce")))
 		return
 	}
 	raw, _ := httputil.DumpRequest(r, true)
@@ -75,7 +86,9 @@ func (x *taken) saw(text string) bool {
 func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
 	own, thief, relay := takePort(t, "secret-token"), takePort(t, ""), takePort(t, "secret-token")
 	other := takePort(t, "another-token")
-	_, relay.port, _ = net.SplitHostPort(own.Listener.Addr().String()) // it passes on what it is asked
+	_, port, _ := net.SplitHostPort(own.Listener.Addr().String())
+	beside := takeAt(t, "secret-token", "127.0.0.2:"+port)
+	relay.at, beside.at = own.Listener.Addr().String(), own.Listener.Addr().String() // they pass on what they are asked
 	for _, c := range []struct {
 		name string
 		at   *taken
@@ -86,7 +99,8 @@ func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
 		{"its own", own, 0, "", true},
 		{"another program", thief, 77, "which it was not sent", false},
 		{"another souk", other, 77, "does not know the token", false},
-		{"one that asks its own", relay, 77, "listens on port " + relay.port, false},
+		{"one that asks its own", relay, 77, "listens at " + relay.at, false},
+		{"one at the same port of another address", beside, 77, "listens at " + relay.at, false},
 	} {
 		addr := c.at.Listener.Addr().String()
 		env := map[string]string{"SOUK_ADDR": addr, "SOUK_TOKEN": "secret-token", "HTTP_PROXY": thief.URL}

@@ -38,7 +38,7 @@ func TestRulesThatAreRemoved(t *testing.T) {
 		who      *space
 		to, want string
 	}
-	six := []try{{a, "[2001:db8::1]:8000", ""}, {a, "[fd00:ec2::254]:80", ""}} // each takes a second
+	six := []try{{a, "[2001:db8::1]:8000", ""}, {a, "[fd00:ec2::254]:80", ""}} // one takes a second
 	right := func(when string, more ...try) {
 		t.Helper()
 		for _, c := range append([]try{
