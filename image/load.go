@@ -40,8 +40,15 @@ func (s *Store) Load(ctx context.Context, r io.Reader, what string) ([]*Image, e
 	return s.load(ctx, what, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, r, what) })
 }
 
-// load puts what an archive has into the store.
+// load is loadAll. Where the disk is too full nothing of it stays.
 func (s *Store) load(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
+	all, err := s.loadAll(ctx, what, read)
+	s.dropFailed(err)
+	return all, err
+}
+
+// loadAll puts what an archive has into the store.
+func (s *Store) loadAll(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
 	w, err := s.workshop()
 	if err != nil {
 		return nil, err

@@ -30,7 +30,14 @@ type pull struct {
 
 // Pull brings the image that a name means at its registry. With a digest in the name no registry is asked for what is
 // here. A pull that was interrupted goes on where it was.
+// Where the disk is too full for it nothing of it stays.
 func (s *Store) Pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
+	i, err := s.pull(ctx, name, o)
+	s.dropFailed(err)
+	return i, err
+}
+
+func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
 	ref, err := Parse(name)
 	if err != nil {
 		return nil, err
@@ -111,7 +118,15 @@ func (p *pull) bring(ctx context.Context) (r record, err error) {
 	if err != nil {
 		return r, err
 	}
-	if _, _, err = parseConfig(raw, manifest, p.s.o.Platform, p.ref.String()); err != nil {
+	_, diffIDs, err := parseConfig(raw, manifest, p.s.o.Platform, p.ref.String())
+	if err != nil {
+		return r, err
+	}
+	lacks, err := p.s.lacking(manifest, chains(diffIDs))
+	if err == nil {
+		err = p.s.checkFits(ctx, lacks, "the image "+p.ref.String())
+	}
+	if err != nil {
 		return r, err
 	}
 	for _, l := range manifest.Layers { // so that who is told knows from the beginning how much there is

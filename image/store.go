@@ -29,6 +29,7 @@ type Options struct {
 	Parallel int            // blobs of one pull at once; 0: 3
 	Limits   layer.Limits   // of each layer
 	Budget   int64          // bytes that are kept: what is over is collected after pulls and loads; 0: all
+	KeepFree int64          // bytes that stay free on the disk: images that nobody uses give way, and pulls are refused
 	Now      func() time.Time
 }
 

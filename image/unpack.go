@@ -39,7 +39,24 @@ const (
 
 // Unpack unpacks the layers of an image that are not unpacked yet. Whoever uses what it returns has the image pinned,
 // else it may be collected.
+// Where the disk is full images that nobody uses give way.
 func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
+	r, err := s.unpack(ctx, name)
+	if f := fault.As(err); f == nil || f.Code != "image_disk" || f.Kind != fault.Exhausted {
+		return r, err
+	}
+	_, l, uerr := s.using(ctx, name) // it is none of those that go
+	defer l.end()
+	if uerr != nil {
+		return r, err
+	}
+	if freed, perr := s.Prune(ctx); freed == 0 || perr != nil {
+		return r, err
+	}
+	return s.unpack(ctx, name)
+}
+
+func (s *Store) unpack(ctx context.Context, name string) (*Root, error) {
 	form, err := s.form()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/disk/disktest"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/image"
@@ -160,8 +162,8 @@ func TestAFullDisk(t *testing.T) {
 		Layers: [][]byte{imagetest.Tar(t, imagetest.File{Name: "a", Size: 3 << 20})}})
 	s := open(t, dir)
 	_, err := s.Pull(t.Context(), reg.Push(t, "big:v1", big), image.PullOptions{})
-	wantFault(t, err, fault.Exhausted, "the disk of the images is full, so souk cannot write the blob "+
-		big.Parsed.Layers[0].Digest.String()+"; remove images or give it more disk")
+	wantFault(t, err, fault.Exhausted, "the image @/big:v1 takes 7 MB or more, and of the 1 MB that the disk "+
+		"of the images has free 0 are kept; nothing of it was pulled: remove images, or give it more disk")
 	must(s.Pull(t.Context(), reg.Push(t, "zeros:v1", zeros), image.PullOptions{}))(t)
 	_, err = s.Unpack(t.Context(), reg.Host+"/zeros:v1")
 	wantFault(t, err, fault.Exhausted,
@@ -171,6 +173,78 @@ func TestAFullDisk(t *testing.T) {
 	}
 	must(s.Pull(t.Context(), reg.Push(t, "small:v1", small(t, "gzip")), image.PullOptions{}))(t)
 	must(s.Unpack(t.Context(), reg.Host+"/small:v1"))(t)
+}
+
+// TestADiskThatFillsUp: what does not fit is refused before its first byte, nothing stays of what failed, and images
+// that nobody uses make room for those that somebody wants.
+func TestADiskThatFillsUp(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "16m")
+	reg := imagetest.NewRegistry(t)
+	sized := func(name string, mb int) string {
+		random := make([]byte, mb<<20)
+		for i := range random {
+			random[i] = byte(rand.Uint32()) //nolint:gosec // not a secret
+		}
+		return reg.Push(t, name, imagetest.Build(t, imagetest.Spec{Compression: "gzip",
+			Layers: [][]byte{imagetest.Tar(t, imagetest.File{Name: "a", Body: string(random)})}}))
+	}
+	s, err := image.Open(image.Options{Dir: dir, KeepFree: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int64(st.Bavail) * st.Bsize
+	}
+	bring := func(name string) error {
+		i, err := s.Pull(t.Context(), name, image.PullOptions{})
+		if err != nil {
+			return err
+		}
+		if err := s.Pin(t.Context(), i.Digest, "m"); err != nil {
+			return err
+		}
+		_, err = s.Unpack(t.Context(), i.Digest)
+		return err
+	}
+	all := free()
+	if err := bring(sized("large:v1", 9)); !fault.Is(err, fault.Exhausted) { // packed it would fit
+		t.Errorf("an image that does not fit: %v", err)
+	}
+	if left := all - free(); left > 1<<20 {
+		t.Errorf("%d bytes stay of what was refused", left)
+	}
+	if err := bring(sized("first:v1", 4)); err != nil {
+		t.Fatal(err)
+	}
+	if err := bring(sized("second:v1", 4)); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("beside one that is in use: %v", err)
+	}
+	if _, err := s.Get(reg.Host + "/first:v1"); err != nil {
+		t.Errorf("what is in use: %v", err)
+	}
+	if err := s.Unpin(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bring(sized("second:v1", 4)); err != nil {
+		t.Errorf("in the place of one that nobody uses: %v", err)
+	}
+	if err := s.Unpin(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if freed, err := s.Relieve(t.Context()); freed != 0 || err != nil {
+		t.Errorf("with room enough %d bytes go, %v", freed, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "others"), make([]byte, 6<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if freed, err := s.Relieve(t.Context()); freed == 0 || err != nil || free() < 4<<20 {
+		t.Errorf("on a disk that others fill %d bytes go, %d are free, %v", freed, free(), err)
+	}
 }
 
 // TestKilledChild is the process that TestKill kills.

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/image/remote"
 	"github.com/soukhq/souk/journal"
@@ -142,7 +143,7 @@ func (n *Node) openImages() (err error) {
 	if c == nil {
 		return nil
 	}
-	n.images, err = image.Open(image.Options{Dir: n.below(imagesDir), Budget: c.Budget,
+	n.images, err = image.Open(image.Options{Dir: n.below(imagesDir), Budget: c.Budget, KeepFree: disk.Bytes,
 		Remote: remote.Options{Credentials: c.Credentials, Registries: c.Registries}})
 	if err == nil {
 		n.closers = append(n.closers, n.images.Close)

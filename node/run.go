@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/wait"
 )
 
 // Run serves the API at all of at and works until ctx ends or a part fails. Then all of it ends, since a worker without
@@ -32,6 +34,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	g.Go(func() error { n.reserve.Keep(gctx); return nil })
+	if n.images != nil {
+		g.Go(func() error { n.relieveImages(gctx); return nil })
+	}
 	if m := n.o.Member; m != nil {
 		g.Go(func() error { return m.Run(gctx) })
 		g.Go(func() error { return m.FollowTwins(gctx, n.workers[0].Halt) })
@@ -50,6 +55,22 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	g.Go(func() error { n.catalog.Tend(gctx); return nil })
 	g.Go(func() error { <-gctx.Done(); return n.shutdown(ctx) })
 	return g.Wait()
+}
+
+// relieveEvery is how often it is looked whether images must give way on a disk that fills up.
+const relieveEvery = 10 * time.Second
+
+// relieveImages removes images that nobody uses while their disk is nearly full, whoever fills it.
+func (n *Node) relieveImages(ctx context.Context) {
+	for wait.For(ctx, relieveEvery) == nil {
+		freed, err := n.images.Relieve(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			n.o.Log.Warn("the disk of the images is nearly full, and unused ones could not be removed", "err", err)
+		case freed > 0:
+			n.o.Log.Info("the disk of the images is nearly full: unused ones were removed", "freed_mb", freed>>20)
+		}
+	}
 }
 
 // watchCatalog returns an error when the catalog can no longer be written.

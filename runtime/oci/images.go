@@ -53,7 +53,11 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, c.WorkDir, c.StopSignal}, nil
 }
 
-// Release takes a machine's pins back.
+// Release takes a machine's pins back. What it had goes where the disk is nearly full.
 func (s Stored) Release(ctx context.Context, machine string) error {
-	return s.Store.Unpin(ctx, machine)
+	if err := s.Store.Unpin(ctx, machine); err != nil {
+		return err
+	}
+	_, err := s.Store.Relieve(ctx)
+	return err
 }

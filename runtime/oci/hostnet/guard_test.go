@@ -63,7 +63,8 @@ func TestRulesThatAreRemoved(t *testing.T) {
 	if got, _ := a.get("203.0.113.1:8000"); got != "host" {
 		t.Errorf("without rules the host answers %q: the test shows nothing", got)
 	}
-	h.run("sh", "-c", "nft add table ip mine; nft add chain ip mine out '{ type nat hook postrouting priority 100; }'; "+
+	h.run("sh", "-c", "nft add table ip mine; "+
+		"nft add chain ip mine out '{ type nat hook postrouting priority 100; }'; "+
 		"nft add rule ip mine out oifname wan masquerade")
 	if got, _ := a.get("169.254.169.254:80"); got != "" {
 		t.Errorf("without rules of the host the metadata answer %q", got)
