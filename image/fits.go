@@ -52,9 +52,9 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 		return err
 	}
 	const mb = 1 << 20
-	e := fault.New(fault.Exhausted, "image_disk", "%s takes %d MB or more, and of the %d MB that the disk of the images "+
-		"has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what, (n+mb-1)/mb,
-		free/mb, s.o.KeepFree/mb)
+	e := fault.New(fault.Exhausted, "image_disk", "%s takes %d MB or more, and of the %d MB that the disk of the "+
+		"images has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what,
+		(n+mb-1)/mb, free/mb, s.o.KeepFree/mb)
 	e.Scope, e.Resource = fault.ScopeHost, "disk"
 	return e
 }
