@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"sync"
 	"syscall"
 	"time"
@@ -65,8 +66,8 @@ type Runner struct {
 	held        map[string]heldResult // results that are not recorded
 	gone        []string              // lives to remove
 	out         Message
-	reportedUse *cluster.Resources // Used, as last reported on this connection; nil: not yet
-	changed     bool               // the record may be another
+	reported    *cluster.Record // as last told on this connection; nil: not yet
+	changed     bool            // the record may be another
 }
 
 // task is one life that runs here.
@@ -160,14 +161,20 @@ func (r *Runner) report() {
 		wake(r.poke)
 		return
 	}
-	same := r.reportedUse != nil && (!changed || rec.Used.Sub(*r.reportedUse).IsZero())
-	r.reportedUse = &rec.Used
+	same := r.reported != nil && (!changed || judgedAlike(*r.reported, rec))
+	r.reported = &rec
 	r.mu.Unlock()
 	if same && len(m.Offers)+len(m.Replies)+len(m.Results) == 0 {
 		return
 	}
 	m.Worker, m.Record = r.o.Worker, rec
 	sink.Report(m)
+}
+
+// judgedAlike reports whether two records of a worker say the same of what it takes.
+func judgedAlike(a, b cluster.Record) bool {
+	a.Version, a.At, a.Backlog = b.Version, b.At, b.Backlog
+	return reflect.DeepEqual(a, b)
 }
 
 // Worker implements RunnerConn.
@@ -194,7 +201,7 @@ func (r *Runner) Connect(sink ReportSink) Message {
 		m.Results = append(m.Results, h.result)
 		m.Outputs = append(m.Outputs, h.output)
 	}
-	r.reportedUse = nil
+	r.reported = nil
 	wake(r.poke)
 	return m
 }

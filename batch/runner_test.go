@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/wait/waittest"
 )
@@ -102,4 +103,36 @@ func TestAConnectionBeginsWithItsBeginning(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 	})
+}
+
+// TestAChangeOfTheRecordIsTold: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
+// by then.
+func TestAChangeOfTheRecordIsTold(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = h.Worker.Run(ctx) }) // its journal never fails here
+	ended.Go(func() { h.runner.Run(ctx, h.Worker) })
+	defer func() { cancel(); ended.Wait() }()
+	told := make(reports, 100)
+	h.runner.Connect(told)
+	for _, c := range []struct {
+		do   lifecycle.CordonCommand
+		want cluster.State
+	}{
+		{lifecycle.CordonCommand{Owner: "o", Reason: "x"}, cluster.Cordoned},
+		{lifecycle.CordonCommand{Owner: "o", End: true}, cluster.Ready},
+	} {
+		if _, err := h.Worker.Cordon(ctx, c.do); err != nil {
+			t.Fatal(err)
+		}
+		for state := cluster.State(""); state != c.want; {
+			select {
+			case m := <-told:
+				state = m.Record.State
+			case <-time.After(waittest.Patience):
+				t.Fatalf("nobody is told that the worker is %s", c.want)
+			}
+		}
+	}
 }

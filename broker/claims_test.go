@@ -292,7 +292,7 @@ func TestACreateThatFailed(t *testing.T) {
 		}
 		for id, b := range w.brokers {
 			placed, err := b.Place(t.Context(), in)
-			if fault.CodeOf(err) != lifecycle.CodeLaunchFailed || fault.As(err).Text != "no files" {
+			if fault.CodeOf(err) != machine.CodeLaunchFailed || fault.As(err).Text != "no files" {
 				t.Errorf("%s: %s answers %+v, %v", what, id, placed, err)
 			}
 		}

@@ -42,7 +42,7 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	switch {
 	case err == nil && old.LaunchFailed():
 		p.came = cluster.MayBeMade // its program may have run for a moment
-		return nil, fault.New(fault.Precondition, lifecycle.CodeLaunchFailed, "%s", old.Events[0].Message)
+		return nil, old.LaunchError()
 	case err == nil:
 		p.came = cluster.IsMade
 		return again(ctx, w, old, p)

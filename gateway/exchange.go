@@ -172,6 +172,10 @@ func statusOf(e *fault.Error) (int, string) {
 		return http.StatusUnprocessableEntity, "name_taken"
 	case "idempotency_key", "image_unknown": // 404 would say that the app or the machine is not there
 		return http.StatusUnprocessableEntity, ""
+	case machine.CodeLaunchFailed:
+		if e.Kind == fault.NotFound {
+			return http.StatusUnprocessableEntity, ""
+		}
 	case "too_large":
 		return http.StatusRequestEntityTooLarge, ""
 	case "method":

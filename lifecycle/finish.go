@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/machine"
 )
@@ -66,7 +67,8 @@ func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	r := s.machines.of(run)
 	s.core.unlaunched(run)
 	r.Failure = err.Error()
-	s.machines.note(r, machine.EventLaunchFailed, machine.Destroyed, machine.SourceFlyd, r.Failure)
+	s.machines.noteEvent(r, machine.Event{Type: machine.EventLaunchFailed, Status: string(machine.Destroyed),
+		Source: machine.SourceFlyd, Message: r.Failure, Kind: fault.KindOf(err)})
 	s.evictions.cancelWait(r)
 	s.machines.markDestroyed(r)
 	if r.early != nil {

@@ -49,16 +49,16 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	return s.create(ticket, g, nil)
 }
 
-// CodeLaunchFailed is the code of what a create is answered whose machine could not be made.
-const CodeLaunchFailed = "launch_failed"
-
 // grantedBefore answers a grant that is repeated, when its machine has been made.
 func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	switch {
 	case r.Machine.App != app:
 		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine.ID)
 	case r.destroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
-		return fault.New(fault.Precondition, CodeLaunchFailed, "%s", r.Failure)
+		if err := r.Machine.LaunchError(); err != nil {
+			return err
+		}
+		return fault.New(fault.Precondition, machine.CodeLaunchFailed, "%s", r.Failure)
 	case s.run(r.Machine.ID) != nil:
 		s.waiters.add(machineKey(r.Machine.ID), ticket, "")
 	default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 )
 
 // State is where a machine stands, as the Machines API names it.
@@ -120,6 +121,7 @@ type Event struct {
 	Timestamp int64         `json:"timestamp"` // milliseconds since 1970
 	Request   *EventRequest `json:"request,omitempty"`
 	Message   string        `json:"message,omitempty"` // one sentence: the reason of a failure, the text of a warning
+	Kind      fault.Kind    `json:"kind,omitempty"`    // of the failure
 }
 
 // EventRequest carries what the event is about.
@@ -286,12 +288,30 @@ type Use struct {
 }
 
 // EventLaunchFailed is the type of the last event of a machine that could not be made.
-const EventLaunchFailed = "launch_failed"
+const EventLaunchFailed = CodeLaunchFailed
 
 // LaunchFailed reports whether the machine could not be made: nothing is left of it, and its newest event says why.
 func (m *Machine) LaunchFailed() bool {
 	return m.State == Destroyed && len(m.Events) > 0 && m.Events[0].Type == EventLaunchFailed
 }
+
+// LaunchError is why the machine could not be made; nil: it was, or nobody says that it was not.
+func (m *Machine) LaunchError() error {
+	if !m.LaunchFailed() {
+		return nil
+	}
+	e := fault.New(fault.Precondition, CodeLaunchFailed, "%s", m.Events[0].Message)
+	switch k := m.Events[0].Kind; k {
+	case fault.NotFound, fault.Invalid, fault.Denied:
+		e.Kind = k
+	case fault.Exhausted:
+		e.Kind, e.Scope = k, fault.ScopeHost
+	}
+	return e // what did not work now is over, too: that it may later is nothing to wait for
+}
+
+// CodeLaunchFailed is the code of what a create is answered whose machine could not be made.
+const CodeLaunchFailed = "launch_failed"
 
 // Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {

@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
 )
 
 // Result is what a search found.
@@ -243,7 +243,7 @@ func capacityModel(slots int) porcupine.Model {
 // or nobody knows.
 func (o Op) spends() bool {
 	return o.Kind == Create && o.Token != "" && (o.Outcome == Unsure ||
-		o.Outcome == No && o.Code == lifecycle.CodeLaunchFailed)
+		o.Outcome == No && o.Code == machine.CodeLaunchFailed)
 }
 
 func (s *workerState) add(id string) {

@@ -289,8 +289,8 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	defer c.Progress("placing and starting the machine")()
 	o := client.LaunchOptions{Key: rand.Text()}
 	m, err := cl.Launch(ctx, app, l, o)
-	if fault.Is(err, fault.NotFound) && l.Config != nil {
-		// Where the app is there now, something else was not found, or others have just made it.
+	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
+		// Where the app is there now others have just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
 			if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
 				return nil, made
@@ -302,22 +302,19 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		return nil, err
 	}
 	if m = cli.Owned(m, app); m.Begun != nil && m.Begun.Until == machine.Started {
-		return awaitLaunch(ctx, c, cl, m)
+		if m, err = awaitLaunch(ctx, c, cl, m); err != nil {
+			return nil, err
+		}
 	}
-	return m, nil
+	return m, m.LaunchError() // of a worker that has given up by then
 }
 
 // awaitLaunch waits for a machine that takes longer to start than its worker waits, because its image is pulled.
 func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
 	now, err := waitStates(ctx, c, cl, m, 0, machine.Started, machine.Stopped, machine.Failed, machine.Destroyed)
-	if err == nil && (now.LaunchFailed() || now.State == machine.Destroyed && !m.Config.AutoDestroy) {
-		return nil, fault.New(
-			fault.Precondition,
-			"launch_failed",
-			"%s could not be made%s",
-			cli.Label(m),
-			now.Because(),
-		)
+	if err == nil && now.State == machine.Destroyed && !now.LaunchFailed() && !m.Config.AutoDestroy {
+		return nil, fault.New(fault.Precondition, machine.CodeLaunchFailed, "%s could not be made%s", cli.Label(m),
+			now.Because())
 	}
 	return now, err
 }
