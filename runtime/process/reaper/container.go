@@ -98,7 +98,8 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 	}
 }
 
-// begin makes a container and starts it. Where that fails nothing is left of it.
+// begin makes a container and starts it. Where that fails nothing is left of it. Only the start can use up the attempt:
+// what a reaper that is killed before has made is swept away by the next one, and has run nothing of the image.
 func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	held, err := openVolumes(s)
@@ -113,8 +114,12 @@ func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []by
 	return c.r.born(l, s, func(ends [2]int) error {
 		return c.withEngine(func(ctx context.Context) error {
 			pid, err := c.make(ctx, l, s, held, data, ends, "")
-			if err == nil {
-				err = c.run(ctx, l, pid, s.Container.Init != "", tell)
+			if err != nil {
+				return err
+			}
+			err = l.begin(c.r, func() error { return c.run(ctx, l, pid, s.Container.Init != "", tell) })
+			if err != nil {
+				c.over(l) // it may not have come to run
 			}
 			return err
 		})

@@ -212,7 +212,8 @@ func (r *Reaper) runsLocked() bool {
 			return true
 		}
 	}
-	return len(r.procs) > 0
+	makes := r.containers != nil && r.containers.atWork > 0 // what may be a life soon
+	return makes || len(r.procs) > 0
 }
 
 // keeperPatience bounds how long the end of a reaper waits for that of the keeper of terminals, which takes

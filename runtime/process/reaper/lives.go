@@ -34,8 +34,8 @@ import (
 const (
 	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to; Tree, Dir, Node: see home
 	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that need not run
-	lineIntent  = "intent"  // Machine, Attempt, At: about to fork
-	lineAbandon = "abandon" // Machine, Attempt: the fork failed, the attempt never was
+	lineIntent  = "intent"  // Machine, Attempt, At: its program is about to run
+	lineAbandon = "abandon" // Machine, Attempt: it did not run, the attempt never was
 	lineRun     = "run"     // all of life
 	lineFrozen  = "frozen"  // Machine, Attempt, Frozen
 	lineExit    = "exit"    // Exit
@@ -102,13 +102,13 @@ const (
 type known struct {
 	seen    uint64
 	started time.Time // when the attempt seen was; zero where an older reaper did not write it down
-	intent  uint64    // an attempt that may or may not have been forked
+	intent  uint64    // an attempt whose program may or may not have run
 	meant   time.Time // when that was about to be
 	life    *lifeRecord
 	exits   map[uint64]runtime.Exit
 }
 
-// lose makes an attempt that was about to be forked one that was started and got lost: whether it ever ran cannot be
+// lose makes an attempt that was about to run one that was started and got lost: whether it ever ran cannot be
 // told, so its number is used up. It does nothing where there is none.
 func (k *known) lose(machine string, now time.Time) {
 	if k.intent == 0 {

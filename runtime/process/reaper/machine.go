@@ -30,7 +30,7 @@ type machine struct {
 
 	seen    uint64    // the highest attempt that was started
 	started time.Time // when that was; zero where an older reaper did not write it down
-	intent  uint64    // the attempt that is about to be forked; 0: none
+	intent  uint64    // the attempt whose program is about to run; 0: none
 	meant   time.Time // when that was begun
 	life    *life     // the latest, nil when none was started since the reaper began
 	exits   map[uint64]runtime.Exit

@@ -50,7 +50,7 @@ type Point string
 
 // The points that Options.At is told.
 const (
-	PointIntent Point = "intent" // the attempt is written down, and nothing is forked yet
+	PointIntent Point = "intent" // the attempt is written down, and its program does not run yet
 	PointForked Point = "forked" // the program runs, and nothing of it is written down yet
 )
 

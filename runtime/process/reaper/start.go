@@ -123,7 +123,9 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.env, l.rec.View = s.Env, r.apart.view != nil
-	return r.born(l, s, func(ends [2]int) error { return r.forkMain(l, path, shown, s, ends, tell) })
+	return r.born(l, s, func(ends [2]int) error {
+		return l.begin(r, func() error { return r.forkMain(l, path, shown, s, ends, tell) })
+	})
 }
 
 func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
@@ -136,15 +138,14 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	return l
 }
 
-// born makes pipes or a terminal, and a cgroup, and has begin make the first process, register the life, and tell of
-// it.
-func (r *Reaper) born(l *life, s *frame.Start, begin func(ends [2]int) error) error {
+// born makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the life.
+func (r *Reaper) born(l *life, s *frame.Start, start func(ends [2]int) error) error {
 	ends, closeEnds, err := l.outfit(r, s)
 	if err != nil {
 		return err
 	}
 	defer closeEnds()
-	if err := l.begin(r, func() error { return begin(ends) }); err != nil {
+	if err := start(ends); err != nil {
 		l.strip(r)
 		return err
 	}
@@ -196,7 +197,9 @@ func (l *life) strip(r *Reaper) {
 	_ = l.log.Close() // nothing was written
 }
 
-// begin writes down that an attempt is about to be, and has do make it so. Where that fails it may be started again.
+// begin writes down that the program of an attempt is about to run, then calls do, which has it run, registers the life
+// and tells of it. A reaper that is killed in between uses up the attempt, so nothing that takes long belongs into do.
+// Where do fails the attempt may be started again.
 func (l *life) begin(r *Reaper, do func() error) error {
 	l.rec.StartedAt = time.Now()
 	err := r.record(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
@@ -280,7 +283,7 @@ func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Star
 	return err
 }
 
-// abandon takes an intent back: nothing was forked, and the attempt may be started again.
+// abandon takes an intent back: no program has run, and the attempt may be started again.
 func (r *Reaper) abandon(l *life) {
 	took := func() { l.m.intent = 0 }
 	if err := r.record(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
