@@ -23,7 +23,8 @@ type effects struct {
 	secrets func(app string) (map[string]string, error) // nil: none
 	log     *slog.Logger
 	acks    *acks
-	result  func(fsm.Result) // takes what came of an effect
+	result  func(fsm.Result)   // takes what came of an effect
+	exited  func(runtime.Exit) // takes an exit that a start was answered with
 
 	mu     sync.Mutex
 	queues map[string]*effectQueue
@@ -31,9 +32,9 @@ type effects struct {
 	halted atomic.Pointer[string] // why nothing is started; nil: it is
 }
 
-func newEffects(o *Options, a *acks, result func(fsm.Result)) *effects {
+func newEffects(o *Options, a *acks, exited func(runtime.Exit), result func(fsm.Result)) *effects {
 	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, log: o.Log, acks: a,
-		result: result,
+		exited: exited, result: result,
 		queues: map[string]*effectQueue{}}
 }
 
@@ -158,6 +159,9 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			}
 			if err != nil {
 				return nil, launchError(a.Machine, err)
+			}
+			if st.Exit != nil { // it is told ahead, so that nobody is answered that the machine has started
+				e.exited(*st.Exit)
 			}
 			return life(st), nil
 		case lifecycle.EffSignal:

@@ -73,7 +73,10 @@ func newLoop(o Options) *loop {
 		view: newView(), tasks: taskHost{o.Tasks},
 		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
-	l.effects = newEffects(&o, l.acks, func(res fsm.Result) {
+	exited := func(ex runtime.Exit) {
+		l.post(func(now time.Time) lifecycle.Out { return l.exit(ex).f(now) })
+	}
+	l.effects = newEffects(&o, l.acks, exited, func(res fsm.Result) {
 		if _, pulled := res.Data.(string); pulled {
 			l.images.look()
 		}

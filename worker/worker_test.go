@@ -20,6 +20,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/worker"
 )
@@ -165,6 +166,33 @@ func TestExitsAndTheRestartPolicy(t *testing.T) {
 	}
 	if exits != 3 {
 		t.Fatalf("%d exits, want 3: %+v", exits, m.Events)
+	}
+}
+
+// losing is a runtime whose starts are all lost, as when its reaper was killed in them. Their exits are told late.
+type losing struct{ *fake.Runtime }
+
+func (l losing) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
+	if err := l.Prepare(ctx, s); err != nil {
+		return runtime.Status{}, err
+	}
+	return runtime.Status{Machine: s.Machine, Attempt: s.Attempt, StartedAt: time.Now(),
+		Exit: &runtime.Exit{Machine: s.Machine, Attempt: s.Attempt, Code: -1, Lost: true, At: time.Now()}}, nil
+}
+
+// TestALostStartIsNotAnsweredAsStarted: whoever asks hears that the machine does not run.
+func TestALostStartIsNotAnsweredAsStarted(t *testing.T) {
+	rt := fake.New(fake.Options{})
+	b := open(t, mem.New(), rt, func(o *worker.Options) { o.Runtime = losing{rt} })
+	m, err := b.Grant(t.Context(), grant(id(1)))
+	if err != nil || m.State != machine.Stopped {
+		t.Fatalf("created: %+v, %v", m, err)
+	}
+	for _, verb := range []lifecycle.Verb{lifecycle.Start, lifecycle.Restart} {
+		out, err := b.Do(t.Context(), lifecycle.Command{Verb: verb, App: "app", Machine: id(1)})
+		if err != nil || out.Machine.State != machine.Stopped {
+			t.Errorf("%s: %+v, %v", verb, out.Machine, err)
+		}
 	}
 }
 
