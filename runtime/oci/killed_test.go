@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/soukhq/souk/runtime"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestTheReaperDiesInAStart: the reaper is killed, once, at each step of a container's start. Only where the program may
-// have run is the attempt lost; else it is started again by the next reaper. No attempt runs twice.
+// have run is the attempt lost; else it is started again by the next reaper. No attempt runs twice, and the next reaper
+// removes the bundle of the container that was begun, which has the machine's environment in it.
 func TestTheReaperDiesInAStart(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
@@ -67,6 +69,8 @@ func TestTheReaperDiesInAStart(t *testing.T) {
 			if said := logOf(t, r.Runtime, "m"); len(slices.Compact(slices.Clone(said))) != len(said) {
 				t.Errorf("an attempt ran twice: %q", said)
 			}
+			waittest.See(t, "one container is left",
+				func() string { return remains(o) }, func(s string) bool { return s == "" })
 		})
 	}
 }
@@ -103,4 +107,16 @@ exit 0
 		t.Fatal(err)
 	}
 	return path, at
+}
+
+// remains tells what is on the host of containers besides one: bundles, and what a runtime keeps.
+func remains(o oci.Options) string {
+	var out []string
+	dir := filepath.Join(reaper.ContainersDir, reaper.TreeName(o.Process.Dir))
+	for _, glob := range []string{"bundles/*", "engines/*/*"} {
+		if all, err := filepath.Glob(filepath.Join(dir, glob)); err != nil || len(all) != 1 {
+			out = append(out, fmt.Sprintf("%d of %s: %q, %v", len(all), glob, all, err))
+		}
+	}
+	return strings.Join(out, "\n")
 }
