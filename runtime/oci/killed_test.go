@@ -18,7 +18,7 @@ import (
 
 // TestTheReaperDiesInAStart: the reaper is killed, once, at each step of a container's start. Only where the program may
 // have run is the attempt lost; else it is started again by the next reaper. No attempt runs twice, and the next reaper
-// removes the bundle of the container that was begun, which has the machine's environment in it.
+// removes the bundle and the cgroups of the container that was begun.
 func TestTheReaperDiesInAStart(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
@@ -42,6 +42,16 @@ func TestTheReaperDiesInAStart(t *testing.T) {
 			witness := func(attempt uint64) runtime.Spec {
 				return runtime.Spec{Machine: "m", Attempt: attempt, Fresh: true, SwapMB: -1, Env: []string{"PATH=/bin"},
 					Argv: []string{"sh", "-c", fmt.Sprintf("echo %d; exec sleep 1000", attempt)}}
+			}
+			for range 3 { // the next reaper begins to count cgroups anew, and these have others' numbers
+				s := witness(1)
+				s.Machine = "before"
+				if _, err := r.Start(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Remove(t.Context(), "before"); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := os.WriteFile(at, []byte(x.step), 0o600); err != nil {
 				t.Fatal(err)
@@ -69,14 +79,14 @@ func TestTheReaperDiesInAStart(t *testing.T) {
 			if said := logOf(t, r.Runtime, "m"); len(slices.Compact(slices.Clone(said))) != len(said) {
 				t.Errorf("an attempt ran twice: %q", said)
 			}
-			waittest.See(t, "one container is left",
-				func() string { return remains(o) }, func(s string) bool { return s == "" })
+			waittest.See(t, "one container is left, and the cgroup of its process in every hierarchy",
+				func() string { return remains(t, o, st.PID) }, func(s string) bool { return s == "" })
 		})
 	}
 }
 
 // deadly makes an OCI runtime that is runc, but kills its reaper at the step that the file at names, and removes the
-// file.
+// file. In the middle of a create is when there are cgroups, of the first hierarchy at least, and no state yet.
 func deadly(t *testing.T, tree string) (path, at string) {
 	t.Helper()
 	runc, err := exec.LookPath("runc")
@@ -95,7 +105,7 @@ end() { rm %[2]s; kill -9 $PPID; exec sleep 60; }
 at before && end
 if at in; then
 	%[1]s "$@" &
-	until [ -n "$(find /sys/fs/cgroup/*/%[3]s -mindepth 1 -type d ! -name reaper -path '*/systemd/*')" ]; do :; done
+	until [ ! -d /sys/fs/cgroup/systemd ] || ls -d /sys/fs/cgroup/systemd/%[3]s/s*; do :; done
 	kill -9 $!
 	end
 fi
@@ -109,13 +119,28 @@ exit 0
 	return path, at
 }
 
-// remains tells what is on the host of containers besides one: bundles, and what a runtime keeps.
-func remains(o oci.Options) string {
+// remains tells what is on the host of containers besides that of a process: bundles, what a runtime keeps, and cgroups
+// in the hierarchies where souk makes none.
+func remains(t *testing.T, o oci.Options, pid int) string {
+	t.Helper()
 	var out []string
-	dir := filepath.Join(reaper.ContainersDir, reaper.TreeName(o.Process.Dir))
-	for _, glob := range []string{"bundles/*", "engines/*/*"} {
-		if all, err := filepath.Glob(filepath.Join(dir, glob)); err != nil || len(all) != 1 {
+	one := func(glob string) {
+		if all, err := filepath.Glob(glob); err != nil || len(all) != 1 {
 			out = append(out, fmt.Sprintf("%d of %s: %q, %v", len(all), glob, all, err))
+		}
+	}
+	tree := reaper.TreeName(o.Process.Dir)
+	one(filepath.Join(reaper.ContainersDir, tree, "bundles/*"))
+	one(filepath.Join(reaper.ContainersDir, tree, "engines/*/*"))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		name := strings.TrimPrefix(strings.Split(line, ":")[1], "name=")
+		used := func(c string) bool { return slices.Contains([]string{"", "cpu", "memory", "pids"}, c) }
+		if !slices.ContainsFunc(strings.Split(name, ","), used) { // there, groups for the next starts are kept
+			one(filepath.Join("/sys/fs/cgroup", name, tree, "s*"))
 		}
 	}
 	return strings.Join(out, "\n")

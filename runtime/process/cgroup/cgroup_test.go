@@ -241,7 +241,8 @@ func TestHybrid(t *testing.T) {
 		t.Errorf("lacks (-want +got):\n%s", d)
 	}
 	want := &cgroup.Tree{V2: at("unified/souk"),
-		V1: map[string]string{"cpu": at("cpu/souk"), "memory": at("memory/souk")}}
+		V1:     map[string]string{"cpu": at("cpu/souk"), "memory": at("memory/souk")},
+		Unused: []string{at("freezer/souk")}}
 	if d := cmp.Diff(want, tree); d != "" {
 		t.Fatalf("v2 freezes, so v1's freezer is not used (-want +got):\n%s", d)
 	}

@@ -275,8 +275,8 @@ func (g Group) event(key string) string {
 	return field(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
 }
 
-// Remove deletes the group's directories. nil when there are none. Processes must have ended: the kernel says EBUSY
-// until the last has been waited for, so it is tried for up to a second.
+// Remove deletes the group's directories in all hierarchies. nil when there are none. Processes must have ended: the
+// kernel says EBUSY until the last has been waited for, so it is tried for up to a second.
 func (g Group) Remove() error {
 	deadline := time.Now().Add(time.Second)
 	for {
@@ -290,9 +290,12 @@ func (g Group) Remove() error {
 
 // TryRemove is Remove without patience.
 func (g Group) TryRemove() error {
-	for _, dir := range g.t.dirs() {
+	for _, dir := range append(g.t.dirs(), g.t.Unused...) {
 		p := filepath.Join(dir, g.name)
-		if err := syscall.Rmdir(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		switch err := syscall.Rmdir(p); {
+		case err == nil, errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, syscall.EROFS): // nothing can have been made there
+		default:
 			return fmt.Errorf("remove the cgroup %s: %w", p, err)
 		}
 	}

@@ -31,6 +31,10 @@ type Tree struct {
 	V2          string            `json:"v2,omitempty"`
 	Controllers []string          `json:"controllers,omitempty"` // that work on V2: cpu, memory, pids
 	V1          map[string]string `json:"v1,omitempty"`          // controller -> souk's directory
+
+	// Unused are souk's directories in the hierarchies of v1 that are not used. OCI runtimes make a container's group
+	// in each, so they may be there; a group that is removed is removed there too.
+	Unused []string `json:"-"`
 }
 
 // wanted are the controllers that limits need.
@@ -104,11 +108,11 @@ func Open(mounts []Mount, name string) (*Tree, []string) {
 		if m.V2 {
 			continue
 		}
-		use := t.missing(m.Controllers)
+		use, dir := t.missing(m.Controllers), filepath.Join(m.Dir, name)
 		if len(use) == 0 {
+			t.Unused = append(t.Unused, dir)
 			continue
 		}
-		dir := filepath.Join(m.Dir, name)
 		if err := mkdirs(dir, filepath.Join(dir, reaperGroup)); err != nil {
 			lacks = append(lacks, fmt.Sprintf("cgroup v1 %s: %v", strings.Join(m.Controllers, ","), err))
 			continue
@@ -192,10 +196,10 @@ func (t *Tree) v1dirs() []string {
 	return slices.DeleteFunc(out, func(d string) bool { return d == t.V2 })
 }
 
-// Groups lists the machines that have a group in any hierarchy.
+// Groups lists the groups that there are in any hierarchy, used or not.
 func (t *Tree) Groups() ([]string, error) {
 	var out []string
-	for _, dir := range t.dirs() {
+	for _, dir := range append(t.dirs(), t.Unused...) {
 		es, err := os.ReadDir(dir)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // half of the tree is gone
