@@ -3,6 +3,7 @@ package process_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,4 +139,28 @@ func TestResizeOfAnAdoptedLife(t *testing.T) {
 	if c := (cgrouptest.Controls{T: t, PID: start(t, r, s).PID}); c.Quota() != 1000 || c.Memory() != 64 {
 		t.Errorf("the next one may have %d thousandths of a core and %d MiB", c.Quota(), c.Memory())
 	}
+}
+
+// TestManyProcessesEndAtOnce: processes need CPU to end, and a thousand of them that may use next to none end all the
+// same when their machine is killed.
+func TestManyProcessesEndAtOnce(t *testing.T) {
+	const many = 1000
+	r := open(t, nil)
+	s := limited("m", 1, "/bin/sh", "-c", fmt.Sprintf(
+		"i=0; while [ $i -lt %d ]; do sleep 100000 & i=$((i+1)); done; echo all; wait", many))
+	s.Resources.CPU, s.Resources.Memory = 2000, 2048
+	if c := (cgrouptest.Controls{T: t, PID: start(t, r, s).PID}); c.Quota() != 2000 {
+		lacking(t, "a CPU controller")
+	}
+	waittest.Until(t, "there are many processes", func() bool { return slices.Contains(texts(t, r, "m"), "all") })
+	s.Resources.CPU = 10
+	if err := r.Resize(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := r.Kill(t.Context(), "m"); err != nil {
+		t.Fatal(err) // it did not end in ten seconds
+	}
+	t.Logf("%d processes ended in %v", many, time.Since(begin))
+	next(t, r, "m")
 }

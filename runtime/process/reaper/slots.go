@@ -16,6 +16,7 @@ import (
 // A group is not used again when something of the life before could be felt in it: a process that would not end,
 // memory still charged, an OOM kill counted. Nor when it was killed as a whole: Linux from 6.14 on (6.18 too) takes a
 // process that is cloned into a group that was ever killed so for one that was forked while it is killed, and kills it.
+// And what was killed as a whole has lost its limit of CPU.
 type slots struct {
 	tree    *cgroup.Tree
 	threads *threads
