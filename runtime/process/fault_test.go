@@ -440,6 +440,22 @@ func TestLimits(t *testing.T) {
 	if x := next(t, r, "oom"); !x.OOM || x.Code != 137 {
 		t.Errorf("exit %+v, want an OOM kill", x)
 	}
+	// A program that outlives what ran out of memory, and is killed by souk later, was not killed for its memory.
+	for id, kill := range map[string]func(id string) error{
+		"signalled": func(id string) error { return r.Signal(t.Context(), id, syscall.SIGKILL) },
+		"killed":    func(id string) error { return r.Kill(t.Context(), id) },
+	} {
+		s = script(id, 1, `tail /dev/zero; echo lives; exec sleep 1000`)
+		s.Resources.Memory, s.SwapMB = 32, 0
+		start(t, r, s)
+		waittest.Until(t, "it lives", func() bool { return slices.Contains(texts(t, r, id), "lives") })
+		if err := kill(id); err != nil {
+			t.Fatal(err)
+		}
+		if x := next(t, r, id); x.OOM || x.Code != 137 {
+			t.Errorf("exit %+v, want a kill", x)
+		}
+	}
 	s = script("cpu", 1, `while :; do :; done`)
 	s.Resources.CPU = 100
 	start(t, r, s)

@@ -62,6 +62,7 @@ type life struct {
 	// ---
 	ended bool // the main process has ended, the rest is being cleared away, unless it sleeps
 	over  bool // done is closed
+	shot  bool // souk has sent SIGKILL: its end is not the kernel's doing
 	code  int  // how it ended, once it is over
 }
 

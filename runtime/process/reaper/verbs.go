@@ -60,6 +60,9 @@ func (r *Reaper) signal(id string, sig syscall.Signal) error {
 	if ended || !l.child && !proc.Running(l.rec.PID, l.rec.Ticks) {
 		return notRunning(id)
 	}
+	if sig == syscall.SIGKILL {
+		l.shoot(r)
+	}
 	if err := syscall.Kill(l.rec.PID, sig); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "signal", "signal %d cannot be sent to machine %s", sig, id)
 	}

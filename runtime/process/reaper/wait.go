@@ -92,7 +92,10 @@ func mainEnded(r *Reaper, l *life, x runtime.Exit) {
 // ended writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it gives.
 func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
 	x.Machine, x.Attempt = l.m.id, l.attempt
-	if r.tree != nil && x.Code == 128+int(syscall.SIGKILL) && l.slot.group.OOMKills() > 0 {
+	r.mu.Lock()
+	shot := l.shot
+	r.mu.Unlock()
+	if r.tree != nil && !shot && x.Code == 128+int(syscall.SIGKILL) && l.slot.group.OOMKills() > 0 {
 		x.OOM = true
 	}
 	apply := func() {
@@ -177,8 +180,16 @@ func (r *Reaper) takeBack(l *life) slot {
 	return s
 }
 
+// shoot notes that SIGKILL is sent to a life.
+func (l *life) shoot(r *Reaper) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.shot = true
+}
+
 // killAll sends SIGKILL to all processes of a life.
 func (r *Reaper) killAll(l *life) {
+	l.shoot(r)
 	ctx, cancel := r.patience(killPatience)
 	defer cancel()
 	if r.tree != nil {
