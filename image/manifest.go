@@ -116,11 +116,19 @@ func checkManifest(m *v1.Manifest, wrong func(string) error) error {
 	return nil
 }
 
+// Types of layers that the library has no names for.
+const (
+	dockerZstd        types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd" // buildx writes it
+	dockerForeign     types.MediaType = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+	ociRestrictedZstd types.MediaType = "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"
+)
+
+// isLayerType reports whether a layer of the type can be unpacked. Its compression is read from its content.
 func isLayerType(t types.MediaType) bool {
 	switch t {
 	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.OCIRestrictedLayer,
 		types.OCIUncompressedRestrictedLayer, types.DockerLayer, types.DockerUncompressedLayer,
-		types.DockerForeignLayer:
+		types.DockerForeignLayer, dockerZstd, dockerForeign, ociRestrictedZstd:
 		return true
 	}
 	return false

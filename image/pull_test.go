@@ -25,7 +25,7 @@ import (
 )
 
 func TestPull(t *testing.T) {
-	for _, compression := range []string{"", "gzip", "zstd"} {
+	for _, compression := range []string{"", "gzip", "zstd", imagetest.DockerZstd} {
 		t.Run(compression, func(t *testing.T) {
 			reg, dir := imagetest.NewRegistry(t), t.TempDir()
 			built := small(t, compression)

@@ -78,7 +78,7 @@ func Tar(t testing.TB, files ...File) []byte {
 	return b.Bytes()
 }
 
-// Compression is how a layer is stored: "", "gzip" or "zstd".
+// compressed stores a layer as a Spec's Compression says.
 func compressed(t testing.TB, raw []byte, how string) ([]byte, types.MediaType) {
 	t.Helper()
 	var b bytes.Buffer
@@ -92,7 +92,7 @@ func compressed(t testing.TB, raw []byte, how string) ([]byte, types.MediaType) 
 			t.Fatal(err)
 		}
 		return b.Bytes(), types.OCILayer
-	case "zstd":
+	case "zstd", DockerZstd:
 		w, err := zstd.NewWriter(&b)
 		if err != nil {
 			t.Fatal(err)
@@ -103,15 +103,21 @@ func compressed(t testing.TB, raw []byte, how string) ([]byte, types.MediaType) 
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
+		if how == DockerZstd {
+			return b.Bytes(), "application/vnd.docker.image.rootfs.diff.tar.zstd"
+		}
 		return b.Bytes(), types.OCILayerZStd
 	}
 	return raw, types.OCIUncompressedLayer
 }
 
+// DockerZstd is the Compression of a zstd layer that has docker's media type, as buildx writes it.
+const DockerZstd = "docker+zstd"
+
 // Spec says what an image is made of.
 type Spec struct {
 	Layers      [][]byte // tars
-	Compression string   // "", "gzip" or "zstd"
+	Compression string   // "", "gzip", "zstd" or DockerZstd
 	Config      v1.Config
 	OS, Arch    string // "": the host's
 }
