@@ -8,10 +8,10 @@
 //
 // What one layer says:
 //   - an entry replaces what has its name; a directory on a directory keeps what is in it and gets the entry's owner
-//
-// and     mode;
+//     and mode;
 //   - directories that no entry makes are those of the layers below, with their owner and mode, or new ones of 0755;
 //   - .wh.NAME hides NAME of the layers below, .wh..wh..opq all that they have in its directory. What the same layer
 //     has there stays, before or after;
+//   - a device is left out, and so are hard links to it: a machine has a /dev of its own;
 //   - a hard link may name a file of a layer below, which is then a file of this layer too.
 package layer

@@ -277,6 +277,50 @@ func (u *unpacker) link(h *tar.Header, fd int, at, base string) error {
 	return onDisk(err, "unpack %q", h.Name)
 }
 
+// leaveOut unpacks a device: not at all, since a machine has a /dev of its own and may open no other device. What had its
+// name before is gone nevertheless, as the layer says.
+func (u *unpacker) leaveOut(name string, fd int, at, base string) error {
+	u.devices[at] = true
+	here, err := u.stat(u.top, at)
+	if err != nil {
+		return onDisk(err, "leave out %q", name)
+	}
+	if here.found {
+		if err := u.remove(fd, at, base); err != nil {
+			return onDisk(err, "leave out %q", name)
+		}
+	}
+	if u.flat {
+		return nil
+	}
+	below, err := u.look(at)
+	if err != nil || below.kind() == 0 {
+		return onDisk(err, "leave out %q", name)
+	}
+	u.result.Entries++
+	return onDisk(unix.Mknodat(fd, base, unix.S_IFCHR, 0), "leave out %q", name)
+}
+
+// linkOfDevice leaves a hard link out that names a device of this layer.
+func (u *unpacker) linkOfDevice(h *tar.Header, fd int, at, base string) (left bool, err error) {
+	all, err := u.parts(h.Linkname)
+	if err != nil || len(all) == 0 || len(u.devices) == 0 {
+		return false, err
+	}
+	dir, err := u.resolve(h.Name, all[:len(all)-1])
+	if err != nil {
+		return false, err
+	}
+	to := join(dir, all[len(all)-1])
+	if !u.devices[to] {
+		return false, nil
+	}
+	if now, err := u.look(to); err != nil || now.kind() != 0 {
+		return false, err // another entry has that name since
+	}
+	return true, u.leaveOut(h.Name, fd, at, base)
+}
+
 // whiteout hides what the layers below have.
 func (u *unpacker) whiteout(name string, parent []string, base string) error {
 	if base != opaqueName && strings.HasPrefix(base, auxPrefix) {

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -154,7 +156,7 @@ func drawEntry(t *rapid.T) imagetest.File {
 	f := imagetest.File{Name: name(), Mode: rapid.SampledFrom([]int64{0o644, 0o755, 0o4711, 0o700}).Draw(t, "mode"),
 		UID: rapid.IntRange(0, 2).Draw(t, "uid"), GID: rapid.IntRange(0, 2).Draw(t, "gid"),
 		Time: time.Unix(rapid.Int64Range(1, 1<<31-1).Draw(t, "time"), 0)}
-	switch rapid.IntRange(0, 11).Draw(t, "kind") {
+	switch rapid.IntRange(0, 12).Draw(t, "kind") {
 	case 0, 1, 2, 3:
 		f.Type, f.Body = tar.TypeReg, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "body")
 	case 4, 5:
@@ -171,6 +173,8 @@ func drawEntry(t *rapid.T) imagetest.File {
 		f.Type, f.Name = tar.TypeReg, filepath.Join(filepath.Dir(f.Name), ".wh..wh..opq")
 	case 11:
 		f.Type = tar.TypeFifo
+	case 12:
+		f.Type = rapid.SampledFrom([]byte{tar.TypeChar, tar.TypeBlock}).Draw(t, "device")
 	}
 	if (f.Type == tar.TypeReg || f.Type == tar.TypeDir) && rapid.IntRange(0, 4).Draw(t, "xattr") == 0 {
 		f.Xattrs = map[string]string{"user.a": rapid.StringMatching(`[a-z]{1,4}`).Draw(t, "value")}
@@ -279,13 +283,58 @@ func TestLinkKeepsTheModeOfAFifo(t *testing.T) {
 	}
 }
 
+// A device is left out, with its hard links: a machine has a /dev of its own. What a layer below has at its name is
+// hidden, as the device would have hidden it.
+func TestDevicesAreLeftOut(t *testing.T) {
+	below := imagetest.Tar(t, imagetest.Dir("dev"), imagetest.File{Name: "dev/tty", Body: "old"})
+	above := imagetest.Tar(t, imagetest.Dir("dev"), imagetest.File{Name: "dev/null", Type: tar.TypeChar},
+		imagetest.File{Name: "dev/zero", Type: tar.TypeLink, Link: "dev/null"},
+		imagetest.File{Name: "dev/one", Type: tar.TypeLink, Link: "/dev/zero"},
+		imagetest.File{Name: "sda", Type: tar.TypeBlock}, imagetest.File{Name: "dev/tty", Type: tar.TypeChar},
+		imagetest.File{Name: "hello", Body: "hello"})
+	flat := t.TempDir()
+	for _, raw := range [][]byte{below, above} {
+		if _, err := layer.Apply(t.Context(), bytes.NewReader(raw), flat, layer.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := read(flat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(have, "")
+	if got, want := slices.Sorted(maps.Keys(have)), []string{"dev", "hello"}; !slices.Equal(got, want) {
+		t.Errorf("flattened there is %v, want %v", got, want)
+	}
+	needRoot(t)
+	lower, err := unpack(t, t.TempDir(), layer.Options{Form: rootForm}, below, above)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err = read(lower[0]); err != nil {
+		t.Fatal(err)
+	}
+	delete(have, "")
+	// What hides a file of a layer below is a character device of the number 0:0, to overlayfs.
+	if got, want := slices.Sorted(maps.Keys(have)), []string{"dev", "dev/tty", "hello"}; !slices.Equal(got, want) {
+		t.Errorf("unpacked there is %v, want %v", got, want)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(lower[0], "dev/tty"), &st); err != nil || st.Rdev != 0 {
+		t.Errorf("dev/tty is the device %d (%v), want a whiteout", st.Rdev, err)
+	}
+}
+
 func (m *model) clone() *model {
-	c := &model{tree: map[string]node{}, own: map[string]bool{}}
+	c := &model{tree: map[string]node{}, own: map[string]bool{}, devs: map[string]bool{}}
 	for p, n := range m.tree {
 		c.tree[p] = n
 	}
 	for p := range m.own {
 		c.own[p] = true
+	}
+	for p := range m.devs {
+		c.devs[p] = true
 	}
 	return c
 }

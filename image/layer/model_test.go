@@ -24,6 +24,7 @@ type node struct {
 type model struct {
 	tree map[string]node
 	own  map[string]bool // what the present layer has said
+	devs map[string]bool // devices of the present layer, which are left out
 }
 
 var errRefused = errors.New("refused") //nolint:gochecknoglobals // a constant
@@ -32,7 +33,7 @@ func newModel() *model {
 	return &model{tree: map[string]node{"": {kind: tar.TypeDir, mode: 0o755}}}
 }
 
-func (m *model) layer() { m.own = map[string]bool{"": true} }
+func (m *model) layer() { m.own, m.devs = map[string]bool{"": true}, map[string]bool{} }
 
 func below(at, dir string) bool { return at != "" && (dir == "" || strings.HasPrefix(at, dir+"/")) }
 
@@ -51,6 +52,12 @@ func (m *model) removeOthers(dir string) {
 			delete(m.tree, p)
 		}
 	}
+}
+
+// leaveOut removes what a device has the name of.
+func (m *model) leaveOut(at string) {
+	m.remove(at)
+	m.devs[at] = true
 }
 
 // resolve follows links as in a chroot; one that leads above it is refused.
@@ -159,6 +166,10 @@ func (m *model) apply(f imagetest.File) error {
 		}
 		to := path.Join(from, base)
 		target, ok := m.tree[to]
+		if !ok && m.devs[to] {
+			m.leaveOut(at)
+			return nil
+		}
 		if !ok || target.kind == tar.TypeDir || below(to, at) {
 			return errRefused
 		}
@@ -170,6 +181,9 @@ func (m *model) apply(f imagetest.File) error {
 			m.remove(at)
 		}
 		n = target
+	case tar.TypeChar, tar.TypeBlock:
+		m.leaveOut(at)
+		return nil
 	case tar.TypeSymlink:
 		n.mode, n.body, n.xattr = 0o777, f.Link, ""
 		m.remove(at)

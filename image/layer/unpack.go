@@ -56,6 +56,7 @@ type unpacker struct {
 	own  map[string]bool // when flat: what this layer has said
 
 	dirs    map[string]int      // descriptors of directories that are in use, by path
+	devices map[string]bool     // names at which this layer has a device, which is left out
 	finish  map[string]metadata // of directories, when nothing is written into them any more
 	buf     []byte
 	entries int   // of the tar
@@ -94,6 +95,7 @@ func Apply(ctx context.Context, r io.Reader, dir string, o Options) (Result, err
 func (u *unpacker) unpack(r io.Reader, dir string) (Result, error) {
 	u.o.Limits = u.o.Limits.Or()
 	u.dirs, u.finish, u.buf = map[string]int{}, map[string]metadata{}, make([]byte, 256<<10)
+	u.devices = map[string]bool{}
 	defer u.close()
 	var err error
 	if u.root, err = os.OpenRoot(dir); err != nil {
@@ -248,11 +250,14 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	case tar.TypeSymlink:
 		err = u.symlink(h, fd, at, base)
 	case tar.TypeLink:
+		if left, err := u.linkOfDevice(h, fd, at, base); left || err != nil {
+			return err
+		}
 		err = u.link(h, fd, at, base)
 	case tar.TypeFifo:
 		err = u.fifo(h, fd, at, base)
 	case tar.TypeChar, tar.TypeBlock:
-		return refuse(h.Name, "which is a device; a machine gets its devices from its worker")
+		return u.leaveOut(h.Name, fd, at, base)
 	default:
 		return refuse(h.Name, "which is of the unknown type %q", h.Typeflag)
 	}
