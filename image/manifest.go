@@ -231,6 +231,9 @@ func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Con
 	if slices.ContainsFunc(all, func(s string) bool { return strings.ContainsRune(s, 0) }) {
 		return wrong("there is a zero byte in its command, environment, user or directory")
 	}
+	if len(c.Entrypoint) == 1 && c.Entrypoint[0] == "" { // how a Dockerfile clears that of the image it begins with
+		c.Entrypoint = nil
+	}
 	out := Config{Entrypoint: c.Entrypoint, Cmd: c.Cmd, Env: c.Env, User: c.User, WorkDir: c.WorkingDir,
 		StopSignal: c.StopSignal, Labels: c.Labels, ExposedPorts: sortedKeys(c.ExposedPorts),
 		Volumes: sortedKeys(c.Volumes)}

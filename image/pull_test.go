@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/fault"
@@ -70,6 +71,17 @@ func TestPull(t *testing.T) {
 				t.Errorf("after a restart %+v, before %+v", again.Layers, got.Layers)
 			}
 		})
+	}
+}
+
+// An entrypoint of one empty word is how a Dockerfile clears the one of its base image.
+func TestEmptyEntrypointIsNone(t *testing.T) {
+	reg := imagetest.NewRegistry(t)
+	built := imagetest.Build(t, imagetest.Spec{Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("d"))},
+		Config: v1.Config{Entrypoint: []string{""}, Cmd: []string{"/bin/echo", "hi"}}})
+	got := must(open(t, t.TempDir()).Pull(t.Context(), reg.Push(t, "app:v1", built), image.PullOptions{}))(t)
+	if len(got.Config.Entrypoint) != 0 || len(got.Config.Cmd) != 2 {
+		t.Errorf("entrypoint %q, cmd %q; want none, and the command", got.Config.Entrypoint, got.Config.Cmd)
 	}
 }
 

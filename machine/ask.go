@@ -56,8 +56,20 @@ func Argv(c *Config) []string {
 	if len(init.Exec) > 0 {
 		return append([]string(nil), init.Exec...)
 	}
-	return append(append([]string(nil), init.Entrypoint...), init.Cmd...)
+	return append(append([]string(nil), init.entrypoint()...), init.Cmd...)
 }
+
+// entrypoint returns the program that a machine runs with Cmd behind it; nil where there is none. [""] is none either: it
+// clears the image's own, as it does for docker.
+func (i *Init) entrypoint() []string {
+	if i.clears() {
+		return nil
+	}
+	return i.Entrypoint
+}
+
+// clears reports whether the image's entrypoint is not to be run.
+func (i *Init) clears() bool { return len(i.Entrypoint) == 1 && i.Entrypoint[0] == "" }
 
 // Args returns what a machine passes to its image's own entry point, in the place of the image's cmd; nil where it
 // names a program itself, or nothing.

@@ -39,7 +39,8 @@ const (
 	ToDisk   = "disk"   // on disk, where that can be
 )
 
-// Init says what to run. Exec wins; else Entrypoint followed by Cmd.
+// Init says what to run. Exec wins; else Entrypoint followed by Cmd. An Entrypoint of [""] clears the image's own, so that
+// Cmd alone is run.
 type Init struct {
 	Exec       []string `json:"exec,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`

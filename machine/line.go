@@ -69,7 +69,7 @@ func commandLine(c *Config) string {
 	}
 	argv := c.Init.Exec
 	if len(argv) == 0 {
-		argv = slices.Concat(c.Init.Entrypoint, c.Init.Cmd)
+		argv = slices.Concat(c.Init.entrypoint(), c.Init.Cmd)
 	}
 	if c.Image != "" && !IsHostImage(c.Image) {
 		argv = append([]string{c.Image}, argv...)

@@ -208,6 +208,7 @@ func TestArgv(t *testing.T) {
 		`{"init": {"exec": ["a"]}, "processes": [{"entrypoint": ["x"], "cmd": ["y"]}]}`: "x y",
 		`{"init": {"exec": ["a"]}, "processes": [{"env": {"A": "1"}}]}`:                 "a",
 		`{"image": "nginx", "init": {}}`:                                                "",
+		`{"image": "nginx", "init": {"entrypoint": [""], "cmd": ["d"]}}`:                "d",
 	} {
 		if got := strings.Join(machine.Argv(config(t, over)), " "); got != want {
 			t.Errorf("%s: %q, want %q", over, got, want)

@@ -155,6 +155,10 @@ func (c *Config) checkCommand() error {
 		return bad("config.init.exec is missing: image %s brings no command of its own, so say what to run, such as "+
 			"[\"/bin/sleep\", \"60\"]", HostImage)
 	}
+	if init := commandOf(c); len(argv) == 0 && init.clears() {
+		return bad("config.init.entrypoint is [\"\"], which clears the image's own, and there is no other program: " +
+			"name it in config.init.cmd")
+	}
 	if len(argv) > 0 && argv[0] == "" {
 		return bad("config.init names an empty program: its first word must be a program, such as \"/bin/sh\"")
 	}
