@@ -230,7 +230,7 @@ func (o *outputs) opened(f *outputFile) (err error) {
 }
 
 // read gives the lines of one task's output, the last tail of them; 0 is all.
-func (o *outputs) read(r *jobs.Result, job string, tail int, emit func(machine.LogLine) error) error {
+func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
 	switch {
 	case r.Bytes > 0:
 	case r.Cut:
@@ -263,8 +263,8 @@ func (o *outputs) read(r *jobs.Result, job string, tail int, emit func(machine.L
 	}
 	lines := bytes.SplitAfter(raw, []byte("\n"))
 	lines = lines[:len(lines)-1] // what is behind the last newline is nothing
-	if tail > 0 && len(lines) > tail {
-		lines = lines[len(lines)-tail:]
+	if tail != nil {
+		lines = lines[max(0, len(lines)-*tail):]
 	}
 	for _, b := range lines {
 		var l machine.LogLine

@@ -89,7 +89,8 @@ func (w *files) write(job string) bool {
 	w.t.Helper()
 	offset, n, cut := w.keep(job, []byte(line), false)
 	w.counted()
-	err := w.read(&jobs.Result{Offset: offset, Bytes: n, Cut: cut}, job, 0, func(machine.LogLine) error { return nil })
+	err := w.read(&jobs.Result{Offset: offset, Bytes: n, Cut: cut}, job, nil,
+		func(machine.LogLine) error { return nil })
 	if cut != (n == 0) || cut != fault.Is(err, fault.NotFound) || !cut && err != nil {
 		w.t.Errorf("%d bytes are kept, cut %v: %v", n, cut, err)
 	}
@@ -99,7 +100,7 @@ func (w *files) write(job string) bool {
 // has reports whether the first line of a job's output is still there; where it is not, that is said.
 func (w *files) has(job string) bool {
 	w.t.Helper()
-	err := w.read(&jobs.Result{Bytes: len(line)}, job, 0, func(machine.LogLine) error { return nil })
+	err := w.read(&jobs.Result{Bytes: len(line)}, job, nil, func(machine.LogLine) error { return nil })
 	if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "kept no longer")) {
 		w.t.Error(err)
 	}

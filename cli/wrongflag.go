@@ -34,6 +34,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		case kind == PortsKind:
 			text = fmt.Sprintf("--%s is written HOST:PORT or HOST:PORT/udp, a port of the worker's host and one of "+
 				"the machine, such as 8080:80, not %q", f.Name, e.GetValue())
+		case kind == LinesKind:
+			text = fmt.Sprintf("--%s is a number of lines, 0 or more, not %q", f.Name, e.GetValue())
 		case kind == "size":
 			text = fmt.Sprintf("--%s is whole MiB, such as 512m or 2g, not %q", f.Name, e.GetValue())
 		}
@@ -52,6 +54,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	}
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
 }
+
+// LinesKind is the kind of a flag that counts lines.
+const LinesKind = "lines"
 
 // PortsKind is the kind of a flag of ports.
 const PortsKind = "ports"

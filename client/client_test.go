@@ -134,7 +134,7 @@ func TestLogs(t *testing.T) {
 			"{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\n{\"cursor\":\"2\",\"stream\":\"stderr\",\"text\":\"b\"}\n{\"error\":\"it broke\",\"souk\":{\"kind\":\"notfound\"}}\n")
 	})
 	var texts []string
-	err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true}, func(l machine.LogLine) error {
+	err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: new(2), Follow: true}, func(l machine.LogLine) error {
 		texts = append(texts, l.Stream+":"+l.Text)
 		return nil
 	})
@@ -145,7 +145,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("the error at the stream's end is %v", err)
 	}
 	stop := errors.New("enough")
-	if err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: 2, Follow: true},
+	if err := c.Logs(t.Context(), "a", "m", machine.LogQuery{Tail: new(2), Follow: true},
 		func(machine.LogLine) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}

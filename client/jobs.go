@@ -72,13 +72,13 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 	}
 }
 
-// TaskLogs returns what a task wrote, the last tail lines of it; 0 is all that is kept. With Follow it waits for more
+// TaskLogs returns what a task wrote, the last Tail lines of it; nil is all that is kept. With Follow it waits for more
 // of a task that runs.
 func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	v := url.Values{}
-	if q.Tail > 0 {
-		v.Set("tail", strconv.Itoa(q.Tail))
+	if q.Tail != nil {
+		v.Set("tail", strconv.Itoa(*q.Tail))
 	}
 	if q.Follow {
 		v.Set("follow", "true")

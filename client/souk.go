@@ -56,8 +56,8 @@ func (c *Client) Events(ctx context.Context, app string, ready func(), f func(ma
 // Logs calls f with each line of a machine's output, in order. ref is an id or a name.
 func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, f func(machine.LogLine) error) error {
 	v := url.Values{}
-	if q.Tail > 0 {
-		v.Set("tail", strconv.Itoa(q.Tail))
+	if q.Tail != nil {
+		v.Set("tail", strconv.Itoa(*q.Tail))
 	}
 	if q.Follow {
 		v.Set("follow", "true")

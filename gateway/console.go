@@ -108,7 +108,7 @@ func (a *consoleAPI) handlers() handlers {
 
 // streamLogs streams a machine's output until it is all told, or with follow until the client goes.
 func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
-	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
+	tail, err := queryTail(r)
 	if err != nil {
 		return err
 	}

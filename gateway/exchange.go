@@ -143,6 +143,15 @@ func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
 	return n, nil
 }
 
+// queryTail reads how many of the last lines are wanted; absent gives nil, which is all.
+func queryTail(r *http.Request) (*int, error) {
+	if r.URL.Query().Get("tail") == "" {
+		return nil, nil
+	}
+	n, err := queryInt(r, "tail", 0, 0, 1_000_000)
+	return &n, err
+}
+
 // queryDuration reads "10s", or a bare number of seconds, up to max; absent gives 0.
 func queryDuration(r *http.Request, name string, max time.Duration) (time.Duration, error) {
 	s := r.URL.Query().Get(name)

@@ -248,7 +248,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, "index", "%q is no index of a task; write a number",
 			clip(r.PathValue("index"), 40))
 	}
-	tail, err := queryInt(r, "tail", 0, 0, 1_000_000)
+	tail, err := queryTail(r)
 	if err != nil {
 		return err
 	}

@@ -458,7 +458,11 @@ func (w *memWorker) Processes(_ context.Context, app, id string) ([]machine.Proc
 
 func (w *memWorker) Logs(ctx context.Context, app, id string, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
-	for _, l := range w.lines {
+	lines := w.lines
+	if q.Tail != nil {
+		lines = lines[max(0, len(lines)-*q.Tail):]
+	}
+	for _, l := range lines {
 		if err := emit(l); err != nil {
 			return err
 		}

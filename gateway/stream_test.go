@@ -224,6 +224,9 @@ func TestLogsStream(t *testing.T) {
 		r.header.Get("Content-Type") != api.NDJSON {
 		t.Errorf("the logs are %q", r.raw)
 	}
+	if r := s.want(200, "GET", url+"?tail=0", nil); r.raw != "" {
+		t.Errorf("the last 0 lines are %q, want none", r.raw)
+	}
 	s.want(400, "GET", url+"?tail=-1", nil)
 	resp := s.dial("GET", s.listen()+url+"?follow=true", nil)
 	out := bufio.NewReader(resp.Body)

@@ -98,7 +98,7 @@ func (a *holdArgs) check() error { return short(a.Token, a.Request.App, a.Reques
 type logArgs struct {
 	ref
 	Cursor string `json:"cursor,omitempty"`
-	Tail   int    `json:"tail,omitempty"`
+	Tail   *int   `json:"tail,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
 	Hold   bool   `json:"hold,omitempty"`
 }

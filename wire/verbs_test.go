@@ -98,10 +98,10 @@ func TestEveryVerbCrosses(t *testing.T) {
 		{"Examine", nil, []cluster.Finding{{Name: "n", Have: "h", Advice: "a"}},
 			func() (any, error) { return w.Examine(ctx), nil }},
 		{"Stats", nil, stats, func() (any, error) { return w.Stats(), nil }},
-		{"Logs", logArgs{ref{"a", testID}, "c", 7, true, true},
+		{"Logs", logArgs{ref{"a", testID}, "c", new(7), true, true},
 			[]machine.LogLine{{Cursor: "1", At: when(), Stream: "stdout", Text: "\x00t"}}, func() (any, error) {
 				var got []machine.LogLine
-				err := w.Logs(ctx, "a", testID, machine.LogQuery{Cursor: "c", Tail: 7, Follow: true, Hold: true},
+				err := w.Logs(ctx, "a", testID, machine.LogQuery{Cursor: "c", Tail: new(7), Follow: true, Hold: true},
 					func(l machine.LogLine) error { got = append(got, l); return nil })
 				return got, err
 			}},

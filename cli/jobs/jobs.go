@@ -241,6 +241,9 @@ func cmdJobWait(c *cli.Env) *cobra.Command {
 			"failed", Args: cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if cmd.Flags().Changed("timeout") && limit <= 0 {
+			return cli.Usagef("--timeout is more than 0s, not %v; leave it out to wait for ever", limit)
+		}
 		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
 			j, err := cl.Job(ctx, ref)
 			if err != nil {
@@ -278,6 +281,7 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 
 func cmdJobLogs(c *cli.Env) *cobra.Command {
 	var q machine.LogQuery
+	var tail machines.Tail
 	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
 		Long: "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are " +
 			"kept. INDEX may be left out\nwhen the job has one task.",
@@ -285,9 +289,10 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 			"sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a "+
 			"task")}
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
-	cmd.Flags().IntVarP(&q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
+	tail.Register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		ctx := cmd.Context()
+		q.Tail = tail.Lines()
 		cl, err := c.Client()
 		if err != nil {
 			return err
@@ -309,7 +314,7 @@ func cmdJobLogs(c *cli.Env) *cobra.Command {
 		}
 		out := machines.NewOutput(c)
 		p := out.Printer()
-		p.Whole = q.Tail == 0
+		p.Whole = q.Tail == nil
 		err = cl.TaskLogs(ctx, j.ID, index, q, p.Print)
 		return cmp.Or(err, out.Close(), p.Err())
 	}

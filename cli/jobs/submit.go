@@ -251,7 +251,7 @@ func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
 		why = ": " + f.Error
 	}
 	fmt.Fprintf(c.Err, "  the first to fail was task %d, with exit code %d%s\n", f.Index, f.ExitCode, why)
-	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: 5}, func(l machine.LogLine) error {
+	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: new(5)}, func(l machine.LogLine) error {
 		_, err := fmt.Fprintf(c.Err, "  | %s\n", l.Text)
 		return err
 	}) // only shown to be kind: what went wrong has been said

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cli"
@@ -19,8 +21,49 @@ import (
 // logsFlags are what souk logs takes.
 type logsFlags struct {
 	q      machine.LogQuery
+	tail   Tail
 	stamps bool
 	since  string
+}
+
+// Tail is the flag --tail: how many of the last lines are printed, where 0 is none of what is kept.
+type Tail struct {
+	lines int
+	given bool
+}
+
+// Register adds the flag.
+func (t *Tail) Register(f *pflag.FlagSet) {
+	f.VarP(t, "tail", "n", "only the last N lines, 0 for none (default: all that are kept)")
+}
+
+// Lines returns how many lines are wanted; nil where the flag was not given.
+func (t *Tail) Lines() *int {
+	if !t.given {
+		return nil
+	}
+	return &t.lines
+}
+
+// Type is what the flag's value is called.
+func (*Tail) Type() string { return cli.LinesKind }
+
+// String returns the number, "" where none was given.
+func (t *Tail) String() string {
+	if !t.given {
+		return ""
+	}
+	return strconv.Itoa(t.lines)
+}
+
+// Set reads a number of lines.
+func (t *Tail) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return cli.Usagef("--tail is a number of lines, 0 or more, not %q", text)
+	}
+	t.lines, t.given = n, true
+	return nil
 }
 
 // Logs makes the command "souk logs".
@@ -36,15 +79,13 @@ each line carries a cursor; --cursor goes on behind it. Times are of this host's
 			"  souk logs web --json | jq -r 'select(.stream==\"stderr\").text'",
 		Args: cli.Args(0, -1, "machines, by id or name, or none with --app")}
 	cmd.Flags().BoolVarP(&o.q.Follow, "follow", "f", false, "wait for more")
-	cmd.Flags().IntVarP(&o.q.Tail, "tail", "n", 0, "only the last N lines (default: all that are kept)")
+	o.tail.Register(cmd.Flags())
 	cmd.Flags().StringVar(&o.q.Cursor, "cursor", "", "only what follows this line")
 	cmd.Flags().BoolVarP(&o.stamps, "timestamps", "t", false, "print each line's time before it")
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
-		if o.q.Tail < 0 {
-			return cli.Usagef("--tail is 0 or more, not %d", o.q.Tail)
-		}
+		o.q.Tail = o.tail.Lines()
 		return doLogs(cmd.Context(), c, o, refs)
 	}
 	return cmd
@@ -109,7 +150,7 @@ func followLog(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Ma
 	show func(machine.LogLine) error) error {
 	read := func(ctx context.Context) error {
 		return cl.Logs(ctx, m.App, m.ID, q, func(l machine.LogLine) error {
-			q.Cursor, q.Tail = l.Cursor, 0
+			q.Cursor, q.Tail = l.Cursor, nil
 			return show(l)
 		})
 	}

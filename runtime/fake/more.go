@@ -170,8 +170,8 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 					"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 			}
 			from = min(at, len(u.log))
-		case q.Tail > 0:
-			from = max(0, len(u.log)-q.Tail)
+		case q.Tail != nil:
+			from = max(0, len(u.log)-*q.Tail)
 		}
 	}
 	r.w.mu.Unlock()

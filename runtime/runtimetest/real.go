@@ -71,7 +71,7 @@ func testRealSignals(h *harness) {
 	if x := h.exitOf("m", 1); x.Code != 9 || x.Signal != 0 {
 		h.Errorf("exit %+v", x)
 	}
-	if got := h.texts("m", machine.LogQuery{Tail: 1}); !slices.Equal(got, []string{"got it"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: new(1)}); !slices.Equal(got, []string{"got it"}) {
 		h.Errorf("log %q", got)
 	}
 	h.start(sh("m", 2, `kill -SEGV $$`))
@@ -325,7 +325,7 @@ func testFiles(h *harness) {
 	s.Attempt, s.Files[0].Data, s.Argv = 2, []byte("new\n"), []string{"cat", "etc/app.conf"}
 	h.start(s)
 	h.exitOf("m", 2)
-	if got := h.texts("m", machine.LogQuery{Tail: 1}); !slices.Equal(got, []string{"new"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: new(1)}); !slices.Equal(got, []string{"new"}) {
 		h.Errorf("the second start has %q", got)
 	}
 }

@@ -115,10 +115,13 @@ func testLogs(h *harness) {
 	if d := cmp.Diff([]string{"stdout one", "stdout two", "stdout three", "stderr oops"}, got); d != "" {
 		h.Fatalf("log (-want +got):\n%s", d)
 	}
-	if got := h.texts("m", machine.LogQuery{Tail: 2}); !slices.Equal(got, []string{"three", "oops"}) {
+	if got := h.texts("m", machine.LogQuery{Tail: new(2)}); !slices.Equal(got, []string{"three", "oops"}) {
 		h.Errorf("tail 2 gives %q", got)
 	}
-	if got := h.texts("m", machine.LogQuery{Tail: 99}); len(got) != 4 {
+	if got := h.texts("m", machine.LogQuery{Tail: new(0)}); len(got) != 0 {
+		h.Errorf("the last 0 lines are %q, want none", got)
+	}
+	if got := h.texts("m", machine.LogQuery{Tail: new(99)}); len(got) != 4 {
 		h.Errorf("tail 99 gives %q", got)
 	}
 	h.reopen()

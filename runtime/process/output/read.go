@@ -49,8 +49,8 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 		}
 		return r, nil
 	}
-	if q.Tail > 0 {
-		return r, r.seekTail(q.Tail)
+	if q.Tail != nil {
+		return r, r.seekTail(*q.Tail)
 	}
 	r.known = true
 	return r, nil
