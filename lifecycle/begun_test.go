@@ -100,6 +100,27 @@ func TestAtRestIsWithoutProcess(t *testing.T) {
 	}
 }
 
+// TestStopWithoutGrace: a config whose stop may take 0s is killed at once, unless the command gives it a time.
+func TestStopWithoutGrace(t *testing.T) {
+	for _, c := range []struct {
+		timeout time.Duration
+		running bool
+	}{{0, false}, {10 * time.Second, true}} {
+		w := newWorld()
+		w.stubborn = true
+		d := newDriver(w)
+		g := grantOf(m1)
+		g.Launch.Config.StopConfig = &machine.StopConfig{Timeout: new(machine.Duration)}
+		d.grant(g)
+		d.settle(time.Second)
+		d.do(lifecycle.Command{Verb: lifecycle.Stop, App: "app", Machine: m1, Timeout: c.timeout})
+		d.settle(time.Second)
+		if w.procs[m1].running != c.running {
+			t.Errorf("a stop with the time %v: it runs is %v, want %v", c.timeout, w.procs[m1].running, c.running)
+		}
+	}
+}
+
 // TestMissedTimeEndsNothing: time in which nobody could act is no reason to give up, nor to cut a grace short; and it
 // counts once.
 func TestMissedTimeEndsNothing(t *testing.T) {

@@ -131,8 +131,9 @@ func argsFor(r *row, c Command) (opArgs, error) {
 	}
 	// what an older souk let pass is not held against it
 	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal {
-		if sc.Timeout != nil && sc.Timeout.Duration > 0 {
-			a.Grace = min(sc.Timeout.Duration, MaxGrace)
+		if sc.Timeout != nil && c.Timeout == 0 {
+			a.Grace = min(max(0, sc.Timeout.Duration), MaxGrace)
+			a.Kill = a.Kill || a.Grace == 0
 		}
 		if sc.Signal != nil {
 			if sig, err := machine.ParseSignal(*sc.Signal); err == nil {

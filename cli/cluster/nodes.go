@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
@@ -277,9 +278,11 @@ func printNode(c *cli.Env, n *nodeInfo) {
 type cordonFlags struct {
 	owner, reason string
 	ttl           time.Duration
+	set           *pflag.FlagSet
 }
 
 func (o *cordonFlags) add(cmd *cobra.Command) {
+	o.set = cmd.Flags()
 	cmd.Flags().StringVar(&o.owner, "owner", "", "who wants it (default: who runs this command)")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "what for; needed")
 	cmd.Flags().DurationVar(&o.ttl, "for", 0,
@@ -290,8 +293,9 @@ func (o *cordonFlags) cordon() (api.WorkerCordon, error) {
 	if o.reason == "" {
 		return api.WorkerCordon{}, cli.Usagef("--reason is needed: others will want to know why the node takes nothing")
 	}
-	if o.ttl < 0 {
-		return api.WorkerCordon{}, cli.Usagef("--for is a time from now on, not %v", o.ttl)
+	if o.ttl < 0 || o.ttl == 0 && o.set.Changed("for") {
+		return api.WorkerCordon{}, cli.Usagef("--for is a time from now on, not %v; leave it out and the cordon stays",
+			o.ttl)
 	}
 	return api.WorkerCordon{Owner: cmp.Or(o.owner, cli.WhoAmI()), Reason: o.reason, TTL: o.ttl.Seconds()}, nil
 }

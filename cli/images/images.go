@@ -61,6 +61,15 @@ func storesOf(list api.ImageList) (out []store) {
 	return out
 }
 
+// named refuses a --worker that is empty, as "$W" is where W is not set: it would mean every worker.
+func named(cmd *cobra.Command) error {
+	f := cmd.Flags().Lookup("worker")
+	if f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+		return cli.Usagef("--worker is empty; name a worker, or leave --worker out")
+	}
+	return nil
+}
+
 // stores asks the workers named, or all, what they keep. Of those that keep nothing it says so, and where none is left
 // that is the error.
 func stores(ctx context.Context, c *cli.Env, cl *client.Client, workers []string) ([]store, error) {
@@ -222,6 +231,9 @@ need an image: such a one is not removed.`,
 		Args: cli.Args(0, 0, "no argument")}
 	workers := cmd.Flags().StringSlice("worker", nil, "only those of these workers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err

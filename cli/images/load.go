@@ -23,6 +23,9 @@ tar, also compressed; or the directory of an OCI layout. "-" is stdin. The file 
 		Args:    cli.Args(1, 1, "a file, the directory of an OCI layout, or -")}
 	worker := cmd.Flags().String("worker", "", "the worker (default: the only one)")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		from, long, err := archive(c, given[0])
 		if err != nil {
 			return err

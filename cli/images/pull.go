@@ -43,6 +43,9 @@ none need be named. A pull that was interrupted goes on where it was. With a dig
 		Args:    cli.Args(1, 1, "an image")}
 	worker := cmd.Flags().String("worker", "", "the worker (default: the only one)")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		if err := nameOf(given[0]); err != nil {
 			return err
 		}
@@ -96,6 +99,9 @@ containers, or those that are named. What fails at one does not keep the others 
 		Args:    cli.Args(1, 1, "an image")}
 	workers := cmd.Flags().StringSlice("worker", nil, "only these workers (default: all)")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		if err := nameOf(given[0]); err != nil {
 			return err
 		}

@@ -27,6 +27,9 @@ is not removed.`,
 		Args:    cli.Args(1, -1, "at least one image")}
 	workers := cmd.Flags().StringSlice("worker", nil, "only at these workers")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err
@@ -97,6 +100,9 @@ from a file must be loaded again if they are wanted later. Without --yes nothing
 	workers := cmd.Flags().StringSlice("worker", nil, "only at these workers")
 	yes := cmd.Flags().Bool("yes", false, "do it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := named(cmd); err != nil {
+			return err
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err

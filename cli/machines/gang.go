@@ -50,6 +50,9 @@ func Gang(c *cli.Env) *cobra.Command {
 	f.DurationVar(&o.wait, "wait", 0, "how long to go on trying when there is no room, at most 1h")
 	o.Shape(f)
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if cmd.Flags().Changed("min") && o.min < 1 {
+			return cli.Usagef("--min is 1 or more, not %d; leave it out and all must start", o.min)
+		}
 		if o.size < 1 || o.min < 0 || o.min > o.size || o.wait < 0 || o.wait > time.Hour {
 			return cli.Usagef("--size is at least 1, --min at most that, --wait 0s to 1h")
 		}

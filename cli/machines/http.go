@@ -48,7 +48,7 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 
 // apply enters the service into a config: it takes the place of one at the same port.
 func (o *httpFlags) apply(app string, l *machine.Launch) error {
-	if o.http == "" {
+	if !o.set.Changed("http") {
 		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "soft-limit",
 			"hard-limit"} {
 			if o.set.Changed(name) {
@@ -67,6 +67,9 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	}
 	if name == "" && app == "default" {
 		name = l.Name
+	}
+	if o.set.Changed("max-running") && o.max < 1 {
+		return cli.Usagef("--max-running is 1 or more, not %d; leave it out and all may be up", o.max)
 	}
 	stop := machine.Autostop(o.autostop)
 	if !slices.Contains([]machine.Autostop{"stop", "suspend", "off"}, stop) {

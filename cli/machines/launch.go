@@ -84,7 +84,8 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 		"",
 		"the image, in the place of IMAGE (default: souk/host, the worker's own programs)",
 	)
-	f.StringVar(&o.entrypoint, "entrypoint", "", "a program of the image to run in the place of its own, with CMD")
+	f.StringVar(&o.entrypoint, "entrypoint", "",
+		"a program of the image to run in the place of its own, with CMD; '': CMD is the program")
 	f.StringVar(&o.region, "region", "",
 		"the region, or several in order of preference: iad,dfw,any (default: the nearest)")
 	f.Var(&o.cpu, "cpu", "CPU in cores, such as 0.3 or 2, in the place of --cpus")
@@ -118,7 +119,8 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 		"the image's files cannot be written over; /run, /tmp and /var/tmp are in memory then")
 	f.StringVar(&o.runtime, "runtime", "", "the OCI runtime that makes its container, as runsc, whose machines have a "+
 		"kernel of their own (default: the worker's first)")
-	f.DurationVar(&o.grace, "stop-grace", 0, "how long the signal may take before the machine is killed (default 5s)")
+	f.DurationVar(&o.grace, "stop-grace", 0,
+		"how long the signal may take before the machine is killed; 0s: at once (default 5s)")
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
 }
 
@@ -144,10 +146,14 @@ func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o 
 
 // applyCommand enters what is to be run. An image has a program of its own, whose arguments the command is.
 func (o *RunFlags) applyCommand(init *machine.Init, host bool, argv []string) error {
+	given := o.set.Changed("entrypoint")
 	switch {
-	case o.entrypoint != "" && host:
+	case given && host:
 		return cli.Usagef("--entrypoint is of an image; of the host's programs name one after --")
-	case o.entrypoint != "":
+	case given && o.entrypoint == "" && len(argv) == 0:
+		return cli.Usagef("--entrypoint '' runs the image without its own program: name the one to run after the " +
+			"image")
+	case given:
 		init.Exec, init.Entrypoint, init.Cmd = nil, []string{o.entrypoint}, argv
 	case len(argv) == 0:
 	case host:
@@ -170,7 +176,9 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 	if err := o.applyCommand(&l.Config.Init, machine.IsHostImage(l.Config.Image), argv); err != nil {
 		return err
 	}
-	l.ID, l.Name, l.Region = cmp.Or(o.id, l.ID), cmp.Or(o.name, l.Name), cmp.Or(o.region, l.Region)
+	l.ID = cmp.Or(o.id, l.ID)
+	o.text("name", o.name, &l.Name)
+	o.text("region", o.region, &l.Region)
 	l.SkipLaunch = l.SkipLaunch || o.noStart
 	if err := o.applyShape(l.Config); err != nil {
 		return err
@@ -191,8 +199,18 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 	sched, err := o.place.scheduling()
 	if err == nil && sched != nil {
 		l.Scheduling = over(l.Scheduling, sched)
+		if o.set.Changed("priority") { // 0 too
+			l.Scheduling.Priority = o.place.priority
+		}
 	}
 	return err
+}
+
+// text enters a flag that was given. An empty one takes back what the file says.
+func (o *RunFlags) text(flag, value string, into *string) {
+	if o.set.Changed(flag) {
+		*into = value
+	}
 }
 
 func (o *RunFlags) applyShape(cfg *machine.Config) error {
@@ -246,7 +264,7 @@ func (o *RunFlags) applyGuest(g *machine.Guest) error {
 		}
 		g.Extras[name] = n
 	}
-	if o.gpus != "" {
+	if o.set.Changed("gpus") {
 		kind, count, both := strings.Cut(o.gpus, ":")
 		if !both {
 			kind, count = "", o.gpus
@@ -316,13 +334,17 @@ func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string
 
 // applyLife enters whom it runs as, when it is started and how it is stopped.
 func (o *RunFlags) applyLife(cfg *machine.Config) error {
-	if o.user != "" {
-		if len(cfg.Processes) == 0 {
-			cfg.Processes = []machine.ProcessConfig{{}}
-		}
-		cfg.Processes[0].User = o.user
+	if len(cfg.Processes) == 0 && o.user != "" {
+		cfg.Processes = []machine.ProcessConfig{{}}
 	}
-	cfg.Schedule = cmp.Or(o.schedule, cfg.Schedule)
+	if len(cfg.Processes) > 0 {
+		o.text("user", o.user, &cfg.Processes[0].User)
+	}
+	o.text("schedule", o.schedule, &cfg.Schedule)
+	o.text("runtime", o.runtime, &cfg.Runtime)
+	if o.set.Changed("retries") && o.retries < 1 {
+		return cli.Usagef("--retries is 1 or more, not %d; --restart no does not restart it", o.retries)
+	}
 	policy := o.restart
 	if policy == "" && cfg.Restart == nil && (o.attach || o.rm || o.sits()) {
 		policy = "no"
@@ -340,22 +362,9 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 		}
 		cfg.Restart.MaxRetries = cmp.Or(o.retries, cfg.Restart.MaxRetries)
 	}
-	if o.signal != "" || o.grace != 0 {
-		if cfg.StopConfig == nil {
-			cfg.StopConfig = new(machine.StopConfig)
-		}
-		if o.signal != "" {
-			cfg.StopConfig.Signal = &o.signal
-		}
-		if o.grace != 0 {
-			cfg.StopConfig.Timeout = &machine.Duration{Duration: o.grace}
-		}
-	}
+	o.applyStop(cfg)
 	cfg.AutoDestroy = cfg.AutoDestroy || o.rm
 	cfg.Init.TTY = cfg.Init.TTY || o.tty
-	if o.runtime != "" {
-		cfg.Runtime = o.runtime
-	}
 	if o.readOnly {
 		if cfg.Rootfs == nil {
 			cfg.Rootfs = new(machine.Rootfs)
@@ -363,6 +372,22 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 		cfg.Rootfs.ReadOnly = true
 	}
 	return nil
+}
+
+// applyStop enters how it is stopped. An empty signal is the image's, also where the file names one.
+func (o *RunFlags) applyStop(cfg *machine.Config) {
+	signal, grace := o.set.Changed("stop-signal"), o.set.Changed("stop-grace")
+	if cfg.StopConfig == nil && (signal || grace) {
+		cfg.StopConfig = new(machine.StopConfig)
+	}
+	if signal {
+		if cfg.StopConfig.Signal = &o.signal; o.signal == "" {
+			cfg.StopConfig.Signal = nil
+		}
+	}
+	if grace {
+		cfg.StopConfig.Timeout = &machine.Duration{Duration: o.grace}
+	}
 }
 
 // sits reports whether this terminal is to be the machine's at once.

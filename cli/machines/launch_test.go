@@ -105,6 +105,23 @@ func TestLaunchOf(t *testing.T) {
 				return []any{*s.Signal, s.Timeout.Duration, config(l).Schedule},
 					[]any{"SIGTERM", 3 * time.Second, "daily"}
 			}},
+		{"no entrypoint", nil, []string{"--image", "app", "--entrypoint", "", "--", "/bin/echo", "hi"},
+			func(l *machine.Launch) (any, any) {
+				return config(l).Init, machine.Init{Entrypoint: []string{""}, Cmd: []string{"/bin/echo", "hi"}}
+			}},
+		{"no grace", nil, []string{"--stop-grace", "0s", "--", "true"}, func(l *machine.Launch) (any, any) {
+			return config(l).StopConfig, &machine.StopConfig{Timeout: new(machine.Duration)}
+		}},
+		{"empty flags take back what the file says", map[string]string{"l.json": `{"name": "web", "region": "fra",
+			"config": {"image": "app", "schedule": "daily", "runtime": "runsc", "processes": [{"user": "alice"}],
+			"stop_config": {"signal": "SIGTERM"}}, "scheduling": {"priority": 9}}`},
+			[]string{"-f", "l.json", "--name", "", "--region", "", "--schedule", "", "--runtime", "", "--user", "",
+				"--stop-signal", "", "--priority", "0"},
+			func(l *machine.Launch) (any, any) {
+				g := config(l)
+				return []any{l.Name, l.Region, g.Schedule, g.Runtime, g.Processes[0].User, g.StopConfig.Signal == nil,
+					l.Scheduling.Priority}, []any{"", "", "", "", "", true, 0}
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := launchWith(t, c.files, c.flags...)

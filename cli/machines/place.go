@@ -27,9 +27,11 @@ type placeFlags struct {
 	policy    string
 	strategy  string
 	evictions string
+	set       *pflag.FlagSet
 }
 
 func (o *placeFlags) add(f *pflag.FlagSet) {
+	o.set = f
 	f.StringVar(&o.band, "band", "",
 		"free, batch, service or system: what ranks lower may be evicted for it (default: service, and evicts nothing)")
 	f.IntVar(&o.priority, "priority", 0, "0 to 999 within the band; larger goes first")
@@ -134,7 +136,7 @@ func replace[T any](was *[]T, given []T) {
 
 // said reports whether any flag was given.
 func (o *placeFlags) said() bool {
-	return o.band != "" || o.priority != 0 || o.policy != "" || o.strategy != "" || o.evictions != "" ||
+	return o.band != "" || o.set.Changed("priority") || o.policy != "" || o.strategy != "" || o.evictions != "" ||
 		len(o.require)+len(o.prefer)+len(o.tolerate)+len(o.near)+len(o.away)+len(o.spread)+len(o.labels) > 0
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
@@ -19,12 +20,14 @@ type verbFlags struct {
 	limit  time.Duration
 	signal string
 	grace  time.Duration
+	set    *pflag.FlagSet
 	force  bool
 	noWait bool
 }
 
 func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command {
 	f := cmd.Flags()
+	v.set = f
 	f.StringVar(&v.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
 	for _, n := range names {
 		switch n {
@@ -35,12 +38,32 @@ func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command
 			f.StringVar(&v.signal, "signal", "",
 				"the signal to send first (default: the machine's own stop signal, else SIGINT)")
 			f.DurationVar(&v.grace, "grace", 0,
-				"how long the signal may take before the machine is killed (default: the machine's own, else 5s)")
+				"how long the signal may take before the machine is killed; 0s: kill it at once (default: the "+
+					"machine's own, else 5s)")
 		case "force":
 			f.BoolVar(&v.force, "force", false, "also when it runs: kill it")
 		}
 	}
 	return cmd
+}
+
+// stops returns what the flags say of how to stop, and whether that is to kill at once.
+func (v *verbFlags) stops() (o client.StopOptions, kill bool, err error) {
+	o = client.StopOptions{Signal: v.signal, Timeout: v.grace}
+	switch {
+	case v.grace < 0:
+		return o, false, cli.Usagef("--grace is 0s or more, not %v", v.grace)
+	case v.set.Changed("signal") && v.signal == "":
+		return o, false, cli.Usagef("--signal is a signal, such as SIGTERM; leave it out for the machine's own")
+	case !v.set.Changed("grace") || v.grace > 0:
+		return o, false, nil
+	case v.signal != "":
+		return o, false, cli.Usagef("--grace 0s kills at once, so no signal is sent before: leave --signal %s out, or "+
+			"give it a time", v.signal)
+	}
+	// To the API no time is the machine's own time, as its clients send it.
+	o.Signal = "SIGKILL"
+	return o, true, nil
 }
 
 // done is what a verb prints: in --json one line per machine.
@@ -62,6 +85,9 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		if v.limit <= 0 {
 			return cli.Usagef("--timeout is more than 0s; --no-wait waits for nothing")
+		}
+		if _, _, err := v.stops(); err != nil {
+			return err
 		}
 		return c.Together(cmd.Context(), refs, func(ctx context.Context, c *cli.Env, cl *client.Client,
 			m *machine.Machine) error {
@@ -130,7 +156,10 @@ func Stop(c *cli.Env) *cobra.Command {
 		Example: "  souk stop web\n  souk stop web --signal SIGTERM --grace 30s"}
 	return v.register(
 		verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-			_, err := cl.Stop(ctx, m.App, m.ID, v.nonce, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+			how, _, err := v.stops()
+			if err == nil {
+				_, err = cl.Stop(ctx, m.App, m.ID, v.nonce, how)
+			}
 			return err
 		}),
 		"limit",
@@ -144,7 +173,10 @@ func Restart(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "restart MACHINE...", Short: "Stop machines and start them again, as they are",
 		Example: "  souk restart web\n  souk restart web --force"}
 	v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
-		_, err := cl.Restart(ctx, m.App, m.ID, v.nonce, v.force, client.StopOptions{Signal: v.signal, Timeout: v.grace})
+		how, kill, err := v.stops()
+		if err == nil {
+			_, err = cl.Restart(ctx, m.App, m.ID, v.nonce, v.force || kill, how)
+		}
 		return err
 	}), "limit", "stop")
 	cmd.Flags().BoolVar(&v.force, "force", false, "kill at once, without the grace")

@@ -79,6 +79,9 @@ the task's own exit code; of several machines the largest. With --state wait for
 	cmd.Flags().StringArrayVar(&states, "state", nil, "wait for this state; repeatable, any of them will do")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if cmd.Flags().Changed("timeout") && limit <= 0 {
+			return cli.Usagef("--timeout is more than 0s, not %v; leave it out to wait for ever", limit)
+		}
 		var want []machine.State
 		for _, s := range states {
 			want = append(want, machine.State(s))
