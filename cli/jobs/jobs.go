@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
@@ -261,7 +262,11 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 			"it is.", Example: "  souk job cancel sweep",
 		Args: cli.Args(1, -1, "at least one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
+			ids, err := allJobs(cmd.Context(), c, refs)
+			if err != nil {
+				return err
+			}
+			return eachJob(cmd.Context(), c, ids, func(ctx context.Context, cl *client.Client, ref string) error {
 				j, err := cl.CancelJob(ctx, ref)
 				switch {
 				case err != nil:
@@ -277,6 +282,30 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 				return nil
 			})
 		}}
+}
+
+// allJobs returns the ids of the jobs that are named, or an error where one of them is none: then nothing is done to the
+// others. A number behind a job is meant as the index of a task, as in souk job logs.
+func allJobs(ctx context.Context, c *cli.Env, refs []string) (ids []string, err error) {
+	cl, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		j, err := cl.Job(ctx, ref)
+		if _, no := strconv.Atoi(ref); i > 0 && no == nil && fault.Is(err, fault.NotFound) {
+			return nil, cli.Usagef("%s is no job, and a task cannot be cancelled alone: nothing was cancelled; "+
+				"souk job cancel %s cancels all of its tasks", ref, refs[0])
+		}
+		if err != nil && len(refs) > 1 {
+			return nil, fmt.Errorf("nothing was cancelled: %w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, j.ID)
+	}
+	return ids, nil
 }
 
 func cmdJobLogs(c *cli.Env) *cobra.Command {
