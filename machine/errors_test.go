@@ -180,7 +180,7 @@ func refused() [][2]string {
 		{"restart at a price", `C{"restart": {"policy": "spot-price"}}`},
 		{"max_retries", `C{"restart": {"max_retries": -1}}`},
 		{"stop timeout", `C{"stop_config": {"timeout": "10m"}}`},
-		{"stop signal", `C{"stop_config": {"signal": "SIGSTOP"}}`},
+		{"stop signal", `C{"stop_config": {"signal": "SIGNONE"}}`},
 		{"containers", `C{"containers": [{"name": "a", "image": "nginx"}]}`},
 		{"volumes of containers", `C{"volumes": [{"name": "a"}]}`},
 		{"two processes", `C{"processes": [{}, {}]}`},

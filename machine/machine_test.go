@@ -142,12 +142,15 @@ func TestParseImage(t *testing.T) {
 func TestSignals(t *testing.T) {
 	for s, want := range map[string]syscall.Signal{
 		"SIGTERM": 15, "TERM": 15, "term": 15, "15": 15, "9": 9, "SIGKILL": 9, "sigint": 2, "USR1": syscall.SIGUSR1,
+		"SIGRTMIN": 34, "SIGRTMIN+3": 37, "rtmin+30": 64, "RTMAX-2": 62, "SIGRTMAX": 64, "64": 64, "37": 37, "1": 1,
+		"SIGCONT": 18, "SIGTTIN": 21, "ttou": 22, "SIGSTOP": 19, "SIGIOT": 6, "SIGPWR": 30,
 	} {
 		if got, err := machine.ParseSignal(s); err != nil || got != want {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "0", "-1", "64", "19", "SIGSTOP", "STOP", "SIG", "SIGNOPE", "9.0",
+	for _, s := range []string{"", "0", "-1", "65", "SIG", "SIGNOPE", "9.0", "SIGRTMIN+31", "SIGRTMIN-1",
+		"SIGRTMAX+1", "SIGRTMIN+", "SIGRTMIN3", "SIGRTMIN+x", "SIGRTMIN++3", "SIGSIGTERM",
 		strings.Repeat("9", 400)} {
 		if got, err := machine.ParseSignal(s); !fault.Is(err, fault.Invalid) || len(err.Error()) > 400 {
 			t.Errorf("%q: %v, %v", s, got, err)
@@ -163,8 +166,10 @@ func TestSignals(t *testing.T) {
 	if err := json.Unmarshal([]byte(`[9]`), &s); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a list: %v", err)
 	}
-	if machine.SignalName(15) != "SIGTERM" || machine.SignalName(64) != "signal 64" {
-		t.Error(machine.SignalName(15), machine.SignalName(64))
+	for sig, want := range map[syscall.Signal]string{15: "SIGTERM", 37: "SIGRTMIN+3", 34: "SIGRTMIN", 32: "signal 32"} {
+		if got := machine.SignalName(sig); got != want {
+			t.Errorf("the name of %d is %q, want %q", sig, got, want)
+		}
 	}
 }
 

@@ -10,35 +10,76 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// signals are those a user may send, by name without "SIG". The ones that stop a process and let it go on are left
-// out: a machine is suspended and started instead, so that its state says so.
+// signals are the signals that have a name, by the name without "SIG".
 func signals() map[string]syscall.Signal {
 	return map[string]syscall.Signal{
-		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "ABRT": syscall.SIGABRT,
-		"KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM,
-		"TERM": syscall.SIGTERM, "WINCH": syscall.SIGWINCH,
+		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "ILL": syscall.SIGILL,
+		"TRAP": syscall.SIGTRAP, "ABRT": syscall.SIGABRT, "BUS": syscall.SIGBUS, "FPE": syscall.SIGFPE,
+		"KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1, "SEGV": syscall.SIGSEGV, "USR2": syscall.SIGUSR2,
+		"PIPE": syscall.SIGPIPE, "ALRM": syscall.SIGALRM, "TERM": syscall.SIGTERM, "STKFLT": syscall.SIGSTKFLT,
+		"CHLD": syscall.SIGCHLD, "CONT": syscall.SIGCONT, "STOP": syscall.SIGSTOP, "TSTP": syscall.SIGTSTP,
+		"TTIN": syscall.SIGTTIN, "TTOU": syscall.SIGTTOU, "URG": syscall.SIGURG, "XCPU": syscall.SIGXCPU,
+		"XFSZ": syscall.SIGXFSZ, "VTALRM": syscall.SIGVTALRM, "PROF": syscall.SIGPROF, "WINCH": syscall.SIGWINCH,
+		"IO": syscall.SIGIO, "PWR": syscall.SIGPWR, "SYS": syscall.SIGSYS,
 	}
 }
 
-// ParseSignal reads "SIGTERM", "term" or "15".
+// Other names of the same signals, which are read and not listed.
+func otherNames() map[string]syscall.Signal {
+	return map[string]syscall.Signal{"IOT": syscall.SIGABRT, "CLD": syscall.SIGCHLD, "POLL": syscall.SIGIO}
+}
+
+// The C library keeps the first two real-time signals for itself, so that programs have those from 34 on.
+const (
+	rtMin      = 34
+	rtMax      = 64
+	lastSignal = rtMax
+)
+
+// ParseSignal reads a signal as an image's STOPSIGNAL may have it: "SIGTERM", "term", "15", "SIGRTMIN+3", "rtmax-1".
 func ParseSignal(s string) (syscall.Signal, error) {
-	all := signals()
-	if n, err := strconv.Atoi(s); err == nil {
-		for _, v := range all {
-			if int(v) == n {
-				return v, nil
-			}
-		}
+	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= lastSignal {
+		return syscall.Signal(n), nil
 	}
-	if v, ok := all[strings.TrimPrefix(strings.ToUpper(s), "SIG")]; ok {
+	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	if v, ok := signals()[name]; ok {
 		return v, nil
 	}
+	if v, ok := otherNames()[name]; ok {
+		return v, nil
+	}
+	if n, ok := realTime(name); ok {
+		return syscall.Signal(n), nil
+	}
 	return 0, fault.New(fault.Invalid, "signal",
-		"%s is not a signal a machine can be sent: choose one of %s, or suspend the machine to hold it",
-		quote(s), strings.Join(SignalNames(), ", "))
+		"%s is no signal: write a name such as SIGTERM, HUP or SIGRTMIN+3, or a number from 1 to %d", quote(s),
+		lastSignal)
 }
 
-// SignalNames lists the signals that a machine can be sent, in order.
+// realTime reads RTMIN, RTMIN+3, RTMAX and RTMAX-3.
+func realTime(name string) (int, bool) {
+	n, sign := rtMin, "+"
+	rest, ok := strings.CutPrefix(name, "RTMIN")
+	if !ok {
+		if rest, ok = strings.CutPrefix(name, "RTMAX"); !ok {
+			return 0, false
+		}
+		n, sign = rtMax, "-"
+	}
+	if rest == "" {
+		return n, true
+	}
+	by, err := strconv.ParseUint(strings.TrimPrefix(rest, sign), 10, 8)
+	if err != nil || !strings.HasPrefix(rest, sign) || by > rtMax-rtMin {
+		return 0, false
+	}
+	if sign == "-" {
+		return n - int(by), true
+	}
+	return n + int(by), true
+}
+
+// SignalNames lists the signals that have a name of their own, in order.
 func SignalNames() []string {
 	var names []string
 	for n := range signals() {
@@ -48,12 +89,18 @@ func SignalNames() []string {
 	return names
 }
 
-// SignalName returns "SIGTERM" for 15, and "signal 64" for one without a name here.
+// SignalName returns "SIGTERM" for 15, "SIGRTMIN+3" for 37, and "signal 32" for one without a name.
 func SignalName(sig syscall.Signal) string {
 	for n, v := range signals() {
 		if v == sig {
 			return "SIG" + n
 		}
+	}
+	switch {
+	case sig == rtMin:
+		return "SIGRTMIN"
+	case sig > rtMin && sig <= rtMax:
+		return "SIGRTMIN+" + strconv.Itoa(int(sig)-rtMin)
 	}
 	return "signal " + strconv.Itoa(int(sig))
 }

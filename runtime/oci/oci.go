@@ -15,15 +15,11 @@
 package oci
 
 import (
-	"cmp"
 	"context"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -238,25 +234,13 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 	return in, nil
 }
 
-// stopSignal reads what an image says of how it is to be stopped: a name or a number. 0 where that means nothing here.
+// stopSignal reads what an image says of how it is to be stopped; 0 where that is no signal, which stops no launch.
 func stopSignal(s string) int {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
-		return n
+	sig, err := machine.ParseSignal(s)
+	if err != nil {
+		return 0
 	}
-	name := strings.ToUpper(s)
-	if !strings.HasPrefix(name, "SIG") {
-		name = "SIG" + name
-	}
-	// The C library has the first two real-time signals to itself, so that SIGRTMIN is 34.
-	for prefix, base := range map[string]int{"SIGRTMIN": 34, "SIGRTMAX": 64} {
-		if rest, is := strings.CutPrefix(name, prefix); is {
-			if n, err := strconv.Atoi(cmp.Or(rest, "0")); err == nil && base+n >= 34 && base+n <= 64 {
-				return base + n
-			}
-			return 0
-		}
-	}
-	return int(unix.SignalNum(name))
+	return int(sig)
 }
 
 // withDefaults adds the variables of the image that the machine does not set.

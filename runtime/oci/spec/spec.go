@@ -54,8 +54,8 @@ type Mount struct {
 	NoExec   bool // as the host has it: the kernel does not let a user namespace take it away
 }
 
-// initPath is where a container sees its first process's program, on the tmpfs that is its /dev.
-const initPath = "/dev/init"
+// InitPath is where a container sees its first process's program, on the tmpfs that is its /dev.
+const InitPath = "/dev/init"
 
 // New returns the specification. It refuses mounts that would hide what keeps the container apart, and a beginning in a
 // descriptor that its runtime may have left open (CVE-2024-21626).
@@ -110,9 +110,9 @@ func New(c Container) (*specs.Spec, error) {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: to, Source: m.From, Type: "bind", Options: options})
 	}
 	if c.Init != "" {
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: initPath, Source: c.Init, Type: "bind",
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: InitPath, Source: c.Init, Type: "bind",
 			Options: []string{"bind", "ro", "nosuid", "nodev"}})
-		s.Process.Args = append([]string{initPath, "--"}, c.Argv...)
+		s.Process.Args = append([]string{InitPath, "--"}, c.Argv...)
 	}
 	filter, err := seccomp.GetDefaultProfile(s)
 	if err != nil {

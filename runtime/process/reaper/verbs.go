@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/proc"
 )
@@ -63,10 +67,36 @@ func (r *Reaper) signal(id string, sig syscall.Signal) error {
 	if sig == syscall.SIGKILL {
 		l.shoot(r)
 	}
+	if (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && l.rec.Container != "" && signalBehindInit(l.rec.PID, sig) {
+		return nil
+	}
 	if err := syscall.Kill(l.rec.PID, sig); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "signal", "signal %d cannot be sent to machine %s", sig, id)
 	}
 	return nil
+}
+
+// signalBehindInit sends a signal to the program that a container's init runs. An init passes on all signals but SIGTTIN
+// and SIGTTOU, which it ignores for the sake of its terminal, though some servers scale by them. It is false where the
+// first process is the program itself, or has ended.
+func signalBehindInit(first int, sig syscall.Signal) bool {
+	if argv := proc.Command(first); len(argv) == 0 || argv[0] != spec.InitPath {
+		return false
+	}
+	kids, _ := proc.Children(first)
+	if len(kids) == 0 {
+		return false
+	}
+	fd, err := unix.PidfdOpen(kids[0], 0) // its oldest child: orphans that it adopts come behind
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	// The number may be another process's by now, but not that of the one that is open, if it is a child still.
+	if again, _ := proc.Children(first); !slices.Contains(again, kids[0]) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
 }
 
 const freezePatience = 5 * time.Second
