@@ -169,7 +169,11 @@ func filePath(r *http.Request) (string, error) {
 				clip(p, 80))
 		}
 	}
-	return path.Clean(p), nil
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" { // then a symlink is followed
+		clean += "/"
+	}
+	return clean, nil
 }
 
 // begunWriter knows whether anything was written.

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,10 +29,17 @@ func Copy(c *cli.Env) *cobra.Command {
 file on stdout.
 
 The copy keeps its name below a TO that ends with "/" (or, here, is a directory); else it gets the name that TO ends
-with. Paths of a machine lie below its own directory.`,
+with. Paths of a machine lie below its own directory. Symlinks are copied as such; modes and times are kept, but no
+setuid, setgid or sticky bit. A FIFO, socket or device is left out of a directory, named, and the exit code is not 0.`,
 		Example: "  souk cp web:/var/log/app.log .\n  souk cp ./conf web:/etc/",
 		Args:    cli.Args(2, 2, "two paths, one of them MACHINE:PATH"),
 		RunE: func(cmd *cobra.Command, given []string) error {
+			for _, g := range given {
+				if ref, is := strings.CutSuffix(g, ":"); is && !strings.ContainsAny(ref, "/:") {
+					return cli.Usagef("%s names a machine and no path: write %s/ for the machine's own directory, or "+
+						"%s/PATH", g, g, g)
+				}
+			}
 			fromRef, fromPath, out := splitPath(given[0])
 			toRef, toPath, in := splitPath(given[1])
 			if out == in {
@@ -116,7 +125,8 @@ func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, 
 		pw.CloseWithError(err)
 		sent <- err
 	}()
-	n, err := untar(pr, root, path.Base(path.Clean("/"+from)), name)
+	in := &untarring{root: root}
+	n, err := in.all(pr, path.Base(path.Clean("/"+from)), name)
 	pr.CloseWithError(err)
 	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) &&
 		(err == nil || fault.KindOf(serr) != fault.Unavailable) {
@@ -126,18 +136,44 @@ func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, 
 		return err
 	}
 	c.Say("copied", to, "%s copied", files(n))
-	return nil
+	return notCopied(in.left)
 }
 
-// untar unpacks r below root and counts the files. The topmost name, when it is top, becomes name ("" keeps it).
-// Devices and the like are refused: a machine's files are files.
-func untar(r io.Reader, root *os.Root, top, name string) (int, error) {
+// notCopied is the error for what was left out of a directory; nil for nothing.
+func notCopied(left []string) error {
+	const most = 5
+	switch n := len(left); {
+	case n == 0:
+		return nil
+	case n > most:
+		left = append(left[:most:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return fault.New(fault.Precondition, "file_kind",
+		"the rest is copied, without %s: only files, directories and symlinks are", strings.Join(left, ", "))
+}
+
+// untarring unpacks what a machine sends.
+type untarring struct {
+	root *os.Root
+	dirs []tarDir // in the order of the stream
+	left []string // FIFOs and the like
+}
+
+// tarDir is what a directory is given when nothing is written into it any more.
+type tarDir struct {
+	name string
+	mode fs.FileMode
+	time time.Time
+}
+
+// all unpacks r and counts the files. The topmost name, when it is top, becomes name ("" keeps it).
+func (u *untarring) all(r io.Reader, top, name string) (int, error) {
 	tr := tar.NewReader(r)
 	count := 0
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			return count, nil
+			return count, u.finish()
 		}
 		if err != nil {
 			return count, fault.Wrap(err, fault.Unavailable, "tar", "the stream of files broke off")
@@ -153,50 +189,81 @@ func untar(r io.Reader, root *os.Root, top, name string) (int, error) {
 		if p == "" {
 			continue
 		}
-		if err := unpack(tr, h, root, p); err != nil {
+		kept, err := u.entry(tr, h, p)
+		if err != nil {
 			return count, err
 		}
-		if h.Typeflag != tar.TypeDir {
+		if kept && h.Typeflag != tar.TypeDir {
 			count++
 		}
 	}
 }
 
-func unpack(tr *tar.Reader, h *tar.Header, root *os.Root, p string) error {
-	mode := fs.FileMode(h.Mode).Perm()
-	var err error
-	switch h.Typeflag {
-	case tar.TypeDir:
-		err = root.MkdirAll(p, mode|0o700)
-	case tar.TypeSymlink:
-		if err = root.Remove(p); err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = root.Symlink(h.Linkname, p)
-		}
-	case tar.TypeReg:
-		if d := path.Dir(p); d != "." {
-			err = root.MkdirAll(d, 0o755)
-		}
-		var f *os.File
+// finish gives directories their modes and times, the last first, so that none closes the way to another.
+func (u *untarring) finish() error {
+	for _, d := range slices.Backward(u.dirs) {
+		err := u.root.Chmod(d.name, d.mode)
 		if err == nil {
-			f, err = root.OpenFile(p, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+			err = u.root.Chtimes(d.name, d.time, d.time)
 		}
-		if err == nil {
-			_, err = io.Copy(f, tr)
-			err = errors.Join(err, f.Close())
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "write", "the mode of %s could not be set", d.name)
 		}
-	default:
-		return fault.New(fault.Unimplemented, "file_kind",
-			"%q is neither a file, a directory nor a symbolic link, so it is not copied", h.Name)
-	}
-	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "write", "%s could not be written", p)
 	}
 	return nil
 }
 
+// entry unpacks one entry; kept is false for what is no file.
+func (u *untarring) entry(tr *tar.Reader, h *tar.Header, p string) (kept bool, err error) {
+	mode := fs.FileMode(h.Mode).Perm()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err = u.root.MkdirAll(p, mode|0o700); err == nil {
+			u.dirs = append(u.dirs, tarDir{p, mode, h.ModTime})
+		}
+	case tar.TypeSymlink:
+		if err = u.root.Remove(p); err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = u.root.Symlink(h.Linkname, p)
+		}
+	case tar.TypeReg:
+		err = u.file(tr, h, p, mode)
+	default:
+		u.left = append(u.left, h.Name)
+		return false, nil
+	}
+	if err != nil {
+		return false, fault.Wrap(err, fault.Invalid, "write", "%s could not be written", p)
+	}
+	return true, nil
+}
+
+func (u *untarring) file(tr *tar.Reader, h *tar.Header, p string, mode fs.FileMode) error {
+	if d := path.Dir(p); d != "." {
+		if err := u.root.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	f, err := u.root.OpenFile(p, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(f, tr); err == nil {
+		err = f.Chmod(mode)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return u.root.Chtimes(p, h.ModTime, h.ModTime)
+}
+
 func copyIn(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, to string) error {
-	if _, err := os.Lstat(from); err != nil {
+	st, err := os.Lstat(from)
+	if err != nil {
 		return fault.Wrap(err, fault.NotFound, "path", "%s cannot be read", from)
+	}
+	if !copied(st.Mode()) {
+		return fault.New(fault.Precondition, "file_kind",
+			"%s is a FIFO, a socket or a device, and only files, directories and symlinks are copied", from)
 	}
 	// PATH names a directory of the machine when it ends with "/", else the copy itself.
 	dir, name := path.Split(to)
@@ -207,26 +274,38 @@ func copyIn(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, t
 		dir = "."
 	}
 	pr, pw := io.Pipe()
-	packed := make(chan int, 1)
+	done := make(chan *packing, 1)
 	go func() {
-		n, err := pack(pw, from, name)
-		pw.CloseWithError(err)
-		packed <- n
+		p := &packing{out: tar.NewWriter(pw)}
+		pw.CloseWithError(p.all(from, name))
+		done <- p
 	}()
-	err := cl.CopyIn(ctx, app, id, dir, pr)
+	err = cl.CopyIn(ctx, app, id, dir, pr)
 	pr.Close()
-	n := <-packed
+	p := <-done
 	if err != nil {
 		return err
 	}
-	c.Say("copied", to, "%s copied", files(n))
-	return nil
+	if len(p.bits) > 0 {
+		c.Note("the setuid and setgid bits are not kept: %s", strings.Join(p.bits[:min(len(p.bits), 5)], ", "))
+	}
+	c.Say("copied", to, "%s copied", files(p.count))
+	return notCopied(p.left)
 }
 
-// pack writes from, a file or a tree, as a tar stream whose topmost name is name, and counts the files.
-func pack(w io.Writer, from, name string) (int, error) {
-	tw := tar.NewWriter(w)
-	count := 0
+// copied reports whether something of the kind is copied at all.
+func copied(m fs.FileMode) bool { return m.IsRegular() || m.IsDir() || m&fs.ModeSymlink != 0 }
+
+// packing sends files to a machine.
+type packing struct {
+	out   *tar.Writer
+	count int
+	bits  []string // files that have a bit that is not kept
+	left  []string // FIFOs and the like
+}
+
+// all writes from, a file or a tree, as a tar stream whose topmost name is name.
+func (k *packing) all(from, name string) error {
 	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -239,31 +318,45 @@ func pack(w io.Writer, from, name string) (int, error) {
 		if err != nil {
 			return err
 		}
-		link := ""
-		if info.Mode()&fs.ModeSymlink != 0 {
-			if link, err = os.Readlink(p); err != nil {
-				return err
-			}
-		}
-		h, err := tar.FileInfoHeader(info, link)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
-		h.Name = path.Join(name, filepath.ToSlash(rel))
-		if err := tw.WriteHeader(h); err != nil {
-			return err
-		}
-		if !info.Mode().IsRegular() {
-			return nil
-		}
-		count++
-		f, err := os.Open(p)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		_, err = io.Copy(tw, f)
-		return err
+		return k.entry(p, path.Join(name, filepath.ToSlash(rel)), info)
 	})
-	return count, errors.Join(err, tw.Close())
+	return errors.Join(err, k.out.Close())
+}
+
+func (k *packing) entry(p, name string, info fs.FileInfo) error {
+	if !copied(info.Mode()) {
+		k.left = append(k.left, p)
+		return nil
+	}
+	if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+		k.bits = append(k.bits, p)
+	}
+	link := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
+		var err error
+		if link, err = os.Readlink(p); err != nil {
+			return err
+		}
+	}
+	h, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p, err)
+	}
+	h.Name, h.Mode = name, int64(info.Mode().Perm()) // a machine takes no other bits
+	if err := k.out.WriteHeader(h); err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		k.count++
+	}
+	if !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := os.Open(p)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(k.out, f)
+	return err
 }

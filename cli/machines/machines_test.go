@@ -110,7 +110,7 @@ func TestUntarStaysInside(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer root.Close()
-			_, err = untar(&b, root, "top", "")
+			_, err = (&untarring{root: root}).all(&b, "top", "")
 			t.Log(err)
 			for _, d := range []string{outside, parent} {
 				if _, err := os.Lstat(filepath.Join(d, "escaped")); err == nil {
@@ -133,8 +133,9 @@ func TestPackUntar(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if n, err := pack(&b, filepath.Join(from, "tree"), "top"); err != nil || n != 1 {
-		t.Fatalf("packed %d, %v", n, err)
+	k := &packing{out: tar.NewWriter(&b)}
+	if err := k.all(filepath.Join(from, "tree"), "top"); err != nil || k.count != 2 {
+		t.Fatalf("packed %d, %v", k.count, err)
 	}
 	to := t.TempDir()
 	root, err := os.OpenRoot(to)
@@ -142,7 +143,7 @@ func TestPackUntar(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if n, err := untar(&b, root, "top", "renamed"); err != nil || n != 2 {
+	if n, err := (&untarring{root: root}).all(&b, "top", "renamed"); err != nil || n != 2 {
 		t.Fatalf("unpacked %d, %v", n, err)
 	}
 	got, err := os.ReadFile(filepath.Join(to, "renamed", "l"))

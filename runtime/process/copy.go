@@ -9,9 +9,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
@@ -30,7 +34,7 @@ const (
 
 // openRoot opens the machine's directory, or the volume, so that nothing outside it can be reached, and makes the path
 // relative to it.
-func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, string, error) {
+func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string, error) {
 	id, p := at.Machine, at.Path
 	if err := reaper.CheckID(id); err != nil {
 		return nil, "", err
@@ -56,7 +60,7 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 	} else if inContainer(dir) {
 		root, err := r.openContainer(ctx, id)
 		if err != nil || root != nil {
-			return root, rel, err
+			return &tree{root, true}, rel, err
 		}
 	}
 	root, err := os.OpenRoot(dir)
@@ -64,7 +68,7 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*os.Root, str
 		return nil, "", fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be opened",
 			id)
 	}
-	return root, rel, nil
+	return &tree{root, false}, rel, nil
 }
 
 // isFile reports whether a volume is a file system in a file.
@@ -156,8 +160,9 @@ func pathFault(err error, p string) error {
 		"%s cannot be copied; symlinks that leave the machine's directory or the volume are not followed", p)
 }
 
-// CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such;
-// devices, sockets and FIFOs are left out.
+// CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such; p
+// itself is followed where it ends with "/". A device, a socket or a FIFO is refused; below a directory it is in the
+// stream as a header alone, so that the client can name it.
 func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) error {
 	p := from.Path
 	root, rel, err := r.openRoot(ctx, from)
@@ -165,82 +170,127 @@ func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) 
 		return err
 	}
 	defer root.Close()
-	t := tar.NewWriter(w)
-	entries, size := 0, int64(0)
-	err = fs.WalkDir(root.FS(), rel, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return timeout(ctx, "copy the files")
-		}
-		if entries++; entries > maxCopyEntries {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", p,
-				maxCopyEntries)
-		}
-		shown := name
-		if rel != "." {
-			shown = strings.TrimPrefix(strings.TrimPrefix(name, path.Dir(rel)), "/")
-		} else if from.Mount != nil {
-			shown = path.Join(path.Base(from.Mount.Path), name)
-		}
-		n, err := copyEntry(t, root, name, shown)
-		if size += n; size > maxCopyBytes {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", p,
-				int64(maxCopyBytes))
-		}
-		return err
-	})
+	at, err := root.resolve(rel, strings.HasSuffix(p, "/"))
 	if err != nil {
 		return pathFault(err, p)
 	}
-	if err := t.Close(); err != nil {
+	if st, err := root.Lstat(at); err != nil {
+		return pathFault(err, p)
+	} else if kind := special(st.Mode()); kind != "" {
+		return fault.New(fault.Precondition, "file_kind",
+			"%s is %s, and only files, directories and symlinks are copied", p, kind)
+	}
+	shown := path.Base(rel)
+	if rel == "." && from.Mount != nil {
+		shown = path.Base(from.Mount.Path)
+	}
+	o := &packing{root: root, out: tar.NewWriter(w), shown: p}
+	if err := o.all(ctx, at, shown); err != nil {
+		return pathFault(err, p)
+	}
+	if err := o.out.Close(); err != nil {
 		return pathFault(err, p)
 	}
 	return nil
 }
 
-// copyEntry writes one file. It is looked at after it is opened, never before: the machine may change it meanwhile.
-func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (int64, error) {
-	st, err := root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) && name != "." {
-		return 0, err
+// packing is one copy out of a machine.
+type packing struct {
+	root    *tree
+	out     *tar.Writer
+	shown   string // what was asked for
+	entries int
+	bytes   int64
+}
+
+// all writes a file, or a directory and all below it in order of names.
+func (o *packing) all(ctx context.Context, at, shown string) error {
+	type item struct{ at, shown string }
+	pending := []item{{at, shown}}
+	for len(pending) > 0 {
+		if ctx.Err() != nil {
+			return timeout(ctx, "copy the files")
+		}
+		next := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if o.entries++; o.entries > maxCopyEntries {
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", o.shown,
+				maxCopyEntries)
+		}
+		isDir, n, err := copyEntry(o.out, o.root.Root, next.at, next.shown)
+		if err != nil {
+			return err
+		}
+		if o.bytes += n; o.bytes > maxCopyBytes {
+			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", o.shown,
+				int64(maxCopyBytes))
+		}
+		if !isDir {
+			continue
+		}
+		below, err := fs.ReadDir(o.root.FS(), next.at)
+		if err != nil {
+			return err
+		}
+		for _, d := range slices.Backward(below) {
+			pending = append(pending, item{path.Join(next.at, d.Name()), path.Join(next.shown, d.Name())})
+		}
 	}
+	return nil
+}
+
+// special says what kind of thing cannot be copied; "" is a file, a directory or a symlink.
+func special(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&(fs.ModeDevice|fs.ModeIrregular) != 0:
+		return "a device"
+	}
+	return ""
+}
+
+// copyEntry writes one file. It is looked at after it is opened, never before: the machine may change it meanwhile.
+func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (isDir bool, n int64, err error) {
+	st, err := root.Lstat(name)
 	if err != nil {
-		return 0, err
+		return false, 0, err
 	}
 	h := &tar.Header{Name: shown, Mode: int64(st.Mode().Perm()), ModTime: st.ModTime(), Format: tar.FormatPAX}
 	switch {
 	case st.IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, shown+"/"
-		return 0, t.WriteHeader(h)
+		return true, 0, t.WriteHeader(h)
 	case st.Mode()&fs.ModeSymlink != 0:
 		to, err := root.Readlink(name)
 		if err != nil {
-			return 0, err
+			return false, 0, err
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, to
-		return 0, t.WriteHeader(h)
+		return false, 0, t.WriteHeader(h)
 	case !st.Mode().IsRegular():
-		return 0, nil
+		h.Typeflag = tar.TypeFifo // without the numbers of a device, which nobody shall make
+		return false, 0, t.WriteHeader(h)
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return 0, err
+		return false, 0, err
 	}
 	defer f.Close()
 	if st, err = f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return 0, err
+		return false, 0, err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, st.Size()
 	if err := t.WriteHeader(h); err != nil {
-		return 0, err
+		return false, 0, err
 	}
-	n, err := io.Copy(t, io.LimitReader(f, h.Size))
+	n, err = io.Copy(t, io.LimitReader(f, h.Size))
 	if err == nil && n < h.Size { // it shrank meanwhile: the header's promise is kept with zeros
 		_, err = io.CopyN(t, zeros{}, h.Size-n)
 	}
-	return h.Size, err
+	return false, h.Size, err
 }
 
 type zeros struct{}
@@ -251,7 +301,8 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // CopyIn unpacks a tar stream below p, which is made when it is missing. Files, directories and symlinks are taken;
-// setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as.
+// setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as, and
+// have their times; so have directories, with their modes.
 func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) error {
 	p := to.Path
 	root, rel, err := r.openRoot(ctx, to)
@@ -263,12 +314,15 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 	if err != nil {
 		return pathFault(err, p)
 	}
-	u := &unpacking{root: root, base: rel, uid: -1, gid: -1}
+	u := &unpacking{root: root, uid: -1, gid: -1}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 && sys.Uid != 0 {
 		u.uid, u.gid = int(sys.Uid), int(sys.Gid)
 	}
-	if rel != "." {
-		if err := root.MkdirAll(rel, 0o755); err != nil {
+	if u.base, err = root.resolve(rel, true); err != nil {
+		return pathFault(err, p)
+	}
+	if u.base != "." {
+		if err := root.MkdirAll(u.base, 0o755); err != nil {
 			return pathFault(err, p)
 		}
 	}
@@ -279,7 +333,7 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 		}
 		h, err := t.Next()
 		if err == io.EOF {
-			return nil
+			return u.finish()
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.Invalid, "tar", "what came is not a tar stream")
@@ -294,10 +348,36 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 }
 
 type unpacking struct {
-	root     *os.Root
+	root     *tree
 	base     string
 	uid, gid int // -1: as souk
 	bytes    int64
+	dirs     []dirEntry // in the order of the stream
+}
+
+// dirEntry is what the stream says of a directory. It is set when nothing is written into it any more.
+type dirEntry struct {
+	name string
+	mode fs.FileMode
+	time time.Time
+}
+
+// finish gives the directories their modes and times, the last first, so that none closes the way to another.
+func (u *unpacking) finish() error {
+	for _, d := range slices.Backward(u.dirs) {
+		st, err := u.root.Lstat(d.name)
+		if err != nil || !st.IsDir() {
+			continue // it was replaced by another entry, or by the machine
+		}
+		err = u.root.Chmod(d.name, d.mode)
+		if err == nil && d.time.Unix() != 0 {
+			err = u.root.Chtimes(d.name, d.time, d.time)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return pathFault(err, d.name)
+		}
+	}
+	return nil
 }
 
 func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
@@ -310,7 +390,11 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 		return fault.New(fault.Invalid, "tar",
 			"%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
 	}
-	name, mode := path.Join(u.base, rel), fs.FileMode(h.Mode&0o777)
+	name, err := u.root.resolve(path.Join(u.base, rel), false)
+	if err != nil {
+		return err
+	}
+	mode := fs.FileMode(h.Mode & 0o777)
 	if d := path.Dir(name); d != "." {
 		if err := u.root.MkdirAll(d, 0o755); err != nil {
 			return err
@@ -318,8 +402,14 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
+		if name, err = u.root.resolve(name, true); err != nil { // a link to a directory is one
+			return err
+		}
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
 			return err
+		}
+		if rel != "." { // where it is unpacked stays as it is
+			u.dirs = append(u.dirs, dirEntry{name, mode, h.ModTime})
 		}
 		return u.give(name)
 	case tar.TypeSymlink:
@@ -331,7 +421,7 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 		}
 		return u.give(name)
 	case tar.TypeReg:
-		return u.file(name, mode, h.Size, t)
+		return u.file(name, mode, h, t)
 	}
 	return fault.New(fault.Invalid, "tar",
 		"%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
@@ -344,7 +434,8 @@ func (u *unpacking) give(name string) error {
 	return u.root.Lchown(name, u.uid, u.gid)
 }
 
-func (u *unpacking) file(name string, mode fs.FileMode, size int64, t io.Reader) error {
+func (u *unpacking) file(name string, mode fs.FileMode, h *tar.Header, t io.Reader) error {
+	size := h.Size
 	if u.bytes += size; u.bytes > maxCopyBytes {
 		return fault.New(fault.Invalid, "tar", "the tar stream holds more than %d bytes", int64(maxCopyBytes))
 	}
@@ -361,6 +452,10 @@ func (u *unpacking) file(name string, mode fs.FileMode, size int64, t io.Reader)
 	}
 	if err == nil {
 		err = f.Chmod(mode)
+	}
+	if err == nil && h.ModTime.Unix() != 0 {
+		at := unix.NsecToTimeval(h.ModTime.UnixNano())
+		err = unix.Futimes(int(f.Fd()), []unix.Timeval{at, at})
 	}
 	return errors.Join(err, f.Close())
 }
