@@ -23,6 +23,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
@@ -388,7 +389,7 @@ func programIn(root string, s *frame.Start) error {
 			path = v
 		}
 	}
-	_, err := rootfs.Program(root, s.Argv[0], s.Container.Dir, path)
+	at, err := rootfs.Program(root, s.Argv[0], s.Container.Dir, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Precondition, "program",
@@ -398,7 +399,11 @@ func programIn(root string, s *frame.Start) error {
 			"there is no program %s in the image: name one that it has, with its path or in its PATH (%s)", s.Argv[0],
 			path)
 	}
-	return nil
+	return executable(root, at, s.Argv[0], func(interpreter string) bool {
+		below := func(dir string) bool { return strings.HasPrefix(interpreter+"/", strings.TrimRight(dir, "/")+"/") }
+		return slices.ContainsFunc(s.Mounts, func(m runtime.Mount) bool { return below(m.Path) }) ||
+			slices.ContainsFunc(s.Files, func(f frame.File) bool { return below(f.Path) })
+	})
 }
 
 // putFiles writes a machine's files where they are in memory only, for secrets are among them, and says where they are
