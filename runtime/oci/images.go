@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"path"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/image"
@@ -50,7 +51,11 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	}
 	c := root.Image.Config
 	env := withDefaults(c.Env, []string{"PATH=" + defaultPath})
-	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, c.WorkDir, c.StopSignal}, nil
+	dir := c.WorkDir
+	if dir != "" && !path.IsAbs(dir) { // as other engines read it
+		dir = "/" + dir
+	}
+	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, dir, c.StopSignal}, nil
 }
 
 // Release takes a machine's pins back. What it had goes where the disk is nearly full.

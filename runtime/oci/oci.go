@@ -247,8 +247,8 @@ func stopSignal(s string) int {
 func withDefaults(env, image []string) []string {
 	out := slices.Clone(env)
 	for _, kv := range image {
-		name, _, _ := strings.Cut(kv, "=")
-		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+		name, _, is := strings.Cut(kv, "=")
+		if is && !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
 			out = append(out, kv)
 		}
 	}

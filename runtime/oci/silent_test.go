@@ -21,6 +21,7 @@ func TestAContainerThatEndsSilently(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
 	const silent = "runc create failed: unable to start container process: error during container init: %!w(<nil>)"
+	const wrong = "runc create failed: unable to start container process: error during container init: "
 	for _, x := range []struct {
 		name  string
 		fails int // so many creates in a row
@@ -32,6 +33,9 @@ func TestAContainerThatEndsSilently(t *testing.T) {
 		{"once", 1, silent, 2, true},
 		{"always", 9, silent, 3, false},
 		{"for a reason", 1, "runc create failed: no room", 1, false},
+		{"for what it is to be", 9, wrong + "a link leads nowhere", 2, false},
+		{"for what it is to be, as it seemed once", 1, wrong + "a link leads nowhere", 2, true},
+		{"for want of memory", 1, wrong + "fork: cannot allocate memory", 1, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			engine, count := failing(t, x.fails, x.says)
@@ -42,7 +46,8 @@ func TestAContainerThatEndsSilently(t *testing.T) {
 			st, err := r.Start(t.Context(), runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1,
 				Argv: []string{"sleep", "1000"}, Env: []string{"PATH=/bin"}})
 			ok := err == nil && st.Running && st.Attempt == 1
-			if ok != x.ok || !ok && !fault.Is(err, fault.Unavailable) {
+			final := fault.Is(err, fault.Precondition) && strings.Contains(err.Error(), "a link leads nowhere")
+			if ok != x.ok || !ok && !fault.Is(err, fault.Unavailable) && !final || final != (x.name == "for what it is to be") {
 				t.Errorf("%+v, %v", st, err)
 			}
 			if raw, err := os.ReadFile(count); err != nil || strings.Count(string(raw), "create") != x.tries {

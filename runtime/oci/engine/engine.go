@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -203,11 +204,59 @@ func said(log string, err error) error {
 		}
 	}
 	code := "engine"
-	if strings.HasSuffix(msg, "error during container init: %!w(<nil>)") || strings.HasSuffix(msg, notReady) {
+	switch why := initError(msg); {
+	case strings.HasSuffix(msg, "error during container init: %!w(<nil>)") || strings.HasSuffix(msg, notReady):
 		code = codeSilent
+	case why != "" && !slices.ContainsFunc(passing, func(p string) bool { return strings.Contains(why, p) }):
+		code = codeInit
 	}
 	return fault.Wrap(fmt.Errorf("%s: %w", strings.Join(all, ": "), err), fault.Unavailable, code,
 		"the container cannot be made now")
+}
+
+// codeInit is the code of the error of a container whose first process said what was wrong with what it is to be.
+const codeInit = "engine_init"
+
+// initError is what a container's first process said, without the number that each container has; "": nothing.
+func initError(text string) string {
+	_, why, _ := strings.Cut(text, "error during container init: ")
+	return containerNumber.ReplaceAllString(why, "")
+}
+
+// How it ends, with what go-runc adds, and how runc says that there is no directory to begin in.
+var (
+	toolEnd     = regexp.MustCompile(`: \S+ did not terminate successfully.*$`)
+	noDirectory = regexp.MustCompile(`^(?:mkdir|chdir to cwd) \(?"?([^":]+)"?\)?(?: set in config.json failed)?: (.*)$`)
+)
+
+var containerNumber = regexp.MustCompile(`-[0-9a-f]{8}\b`)
+
+// passing are the words of errors that are the host's of this moment.
+var passing = []string{"resource temporarily unavailable", "cannot allocate memory", "no space left",
+	"too many open files", "device or resource busy", "input/output error", "interrupted", "timed out", "no buffer space"}
+
+// Wrong reports whether a container was not made because of what it is to be, as it seems: Refused knows after a second
+// try.
+func Wrong(err error) bool { return fault.CodeOf(err) == codeInit }
+
+// Refused says what is wrong with a container that cannot be made now or later: its first process said the same twice.
+// Else it returns nil.
+func Refused(first, second error) error {
+	if fault.CodeOf(first) != codeInit || fault.CodeOf(second) != codeInit {
+		return nil
+	}
+	why := initError(second.Error())
+	if why != initError(first.Error()) {
+		return nil
+	}
+	why = toolEnd.ReplaceAllString(why, "")
+	if m := noDirectory.FindStringSubmatch(why); m != nil {
+		return fault.New(fault.Precondition, "container",
+			"the program cannot begin in the directory %s: %s; change the image's WORKDIR, or what is there", m[1],
+			m[2])
+	}
+	return fault.New(fault.Precondition, "container",
+		"the container can be made neither now nor later: %s; change the image or the launch", why)
 }
 
 // codeSilent is the code of the error of a container whose first process ended, or was killed, before it said that it

@@ -86,15 +86,20 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 		}
 		c.discard(a)
 	}
+	var before error
 	for n := 1; ; n++ {
 		try := *s // what it mounts leads elsewhere with each
 		try.Mounts = slices.Clone(s.Mounts)
 		err := c.begin(m, attempt, &try, data, tell)
-		if n == silentTries || !engine.EndedSilently(err) {
+		if why := engine.Refused(before, err); why != nil {
+			return why
+		}
+		if n == silentTries || !engine.EndedSilently(err) && !engine.Wrong(err) {
 			return err
 		}
 		c.r.log.Warn("a container's first process ended before its program, and it is made anew", "machine", m.id,
 			"err", err)
+		before = err
 	}
 }
 

@@ -1,0 +1,4 @@
+package engine
+
+// Said is said, for tests.
+func Said(log string, err error) error { return said(log, err) }
