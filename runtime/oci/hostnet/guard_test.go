@@ -236,3 +236,66 @@ func TestAWorkerThatIsGone(t *testing.T) {
 		t.Errorf("unused are %q, %v", unused, err)
 	}
 }
+
+// TestAClientThatKeepsItsPort: one that sends by UDP from one port reaches a machine that comes later, and the one after
+// that, although the kernel knows where its packets went before.
+func TestAClientThatKeepsItsPort(t *testing.T) {
+	h := apart(t)
+	w := world(t, h)
+	n := hostnet.New("souk-t")
+	clients := map[string]*net.UDPConn{}
+	dial := func(name string, from *space, to string) {
+		from.in(func() {
+			c, err := net.Dial("udp", to)
+			must(t, err)
+			clients[name] = c.(*net.UDPConn)
+			t.Cleanup(func() { _ = c.Close() })
+		})
+	}
+	dial("outside", w, "203.0.113.1:26000")
+	dial("outside by IPv6", w, "[2001:db8::1]:26000")
+	dial("the host", h, "203.0.113.1:26000")
+	ask := func(c *net.UDPConn) string {
+		_, _ = c.Write([]byte("x")) // that nobody is there is said now or with the next
+		must(t, c.SetReadDeadline(time.Now().Add(time.Second/5)))
+		b := make([]byte, 100)
+		got, _ := c.Read(b)
+		return string(b[:got])
+	}
+	for _, c := range clients {
+		if got := ask(c); got != "" {
+			t.Errorf("nobody answers %q", got)
+		}
+	}
+	for _, name := range []string{"first", "second"} {
+		s := inner(t)
+		p := plan("a", name)
+		p.Publish = []netplan.Port{{UDP: true, Host: 26000, To: 5555}}
+		_, err := n.Attach(s.pid, name, p)
+		must(t, err)
+		s.in(func() {
+			ears, err := net.ListenUDP("udp", &net.UDPAddr{Port: 5555})
+			must(t, err)
+			t.Cleanup(func() { _ = ears.Close() })
+			go func() {
+				b := make([]byte, 100)
+				for {
+					_, from, err := ears.ReadFromUDP(b)
+					if err != nil {
+						return
+					}
+					_, _ = ears.WriteToUDP([]byte(name), from)
+				}
+			}()
+		})
+		for who, c := range clients {
+			waittest.See(t, who+" is answered", func() string { return ask(c) },
+				func(got string) bool { return got == name })
+		}
+		s.stop()
+		must(t, n.Detach(name))
+		for _, c := range clients {
+			_ = ask(c) // it goes on
+		}
+	}
+}

@@ -230,7 +230,26 @@ func (n *Net) publish(container string, ports []netplan.Port, at Addresses) erro
 		return err
 	}
 	n.keep(container, ports, at)
+	forget(ports)
 	return nil
+}
+
+// forget has the kernel look anew where packets to UDP ports of the host go. Else a client that keeps its own port is
+// led where its first packet was, for as long as it sends: to a container that is gone, or to the host, of before the
+// port was published. Where the kernel does not do that, a client is led right with another port.
+func forget(ports []netplan.Port) {
+	for _, p := range ports {
+		if !p.UDP {
+			continue
+		}
+		f := new(netlink.ConntrackFilter)
+		if errors.Join(f.AddProtocol(unix.IPPROTO_UDP), f.AddPort(netlink.ConntrackOrigDstPort, p.Host)) != nil {
+			continue // it is asked what it knows
+		}
+		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+			_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+		}
+	}
 }
 
 // elementsFor are what leads to a container from its ports, in one of the maps.
@@ -349,6 +368,7 @@ func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement
 // Detach removes what is of a container that has ended: its link, which may be about to go by itself, and its ports.
 func (n *Net) Detach(container string) error {
 	n.mu.Lock()
+	ports := n.kept[container].ports
 	delete(n.kept, container)
 	n.mu.Unlock()
 	l, err := netlink.LinkByName(n.device(container))
@@ -358,7 +378,9 @@ func (n *Net) Detach(container string) error {
 	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
 		return err
 	}
-	return n.Sweep()
+	err = n.Sweep()
+	forget(ports)
+	return err
 }
 
 // Sweep removes ports that lead to containers that are gone.
