@@ -46,6 +46,23 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.
 	return out, nil
 }
 
+// AddAddress has a container find itself by its name at one more address, which is known only once it has its network.
+// It does nothing where the machine brings its own file.
+func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
+	f, err := os.OpenFile(filepath.Join(s.bundle(n.ID), "files", "hosts"), os.O_WRONLY|os.O_APPEND, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "%s\t%s\n", at, hostname); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+	}
+	return nil
+}
+
 // textsOf are the files by their names: those of the host where its network is shared.
 func textsOf(in *frame.Container) (map[string]string, error) {
 	out := map[string]string{"hostname": in.Hostname + "\n"}

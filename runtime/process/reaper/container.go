@@ -186,7 +186,9 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 		var at hostnet.Addresses
 		at, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
 		l.rec.Net, l.rec.V4 = s.Container.Network, at.V4
-		c.guardNet()
+		if c.guardNet(); err == nil {
+			err = c.store.AddAddress(p.Name, s.Container.Hostname, at.V4)
+		}
 	}
 	if err != nil {
 		c.over(l)
