@@ -50,6 +50,9 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 	app := n.Addresses.App(s.App)
 	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
 		Realm: n.Realm, DNS: n.DNS, Publish: ports(s.Network.Publish)}
+	if n.DNS != nil { // a machine of its own app, then another app
+		out.Search = []string{s.App + ".souk", "souk"}
+	}
 	for _, other := range s.Network.From {
 		out.Allow = append(out.Allow, n.Addresses.App(other))
 	}

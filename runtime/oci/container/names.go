@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/soukhq/souk/fault"
@@ -78,17 +79,18 @@ func textsOf(in *frame.Container) (map[string]string, error) {
 	}
 	out["hosts"] = fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
 		in.Network.Address, in.Hostname)
-	servers, err := nameservers(in.Network.DNS != nil)
+	servers, err := nameservers(in.Network)
 	out["resolv.conf"] = servers
 	return out, err
 }
 
 // nameservers are the cluster's first, where there is one, which knows only its own names and says so; then those of
-// the host that are reached from elsewhere than the host.
-func nameservers(cluster bool) (string, error) {
-	var b strings.Builder
-	if cluster {
-		fmt.Fprintf(&b, "nameserver %s\n", netplan.Resolver)
+// the host that are reached from elsewhere than the host. A name of one word is sought in the cluster's domains of the
+// container, then in those of the host.
+func nameservers(n *netplan.Network) (string, error) {
+	var servers, search, options []string
+	if n.DNS != nil {
+		servers, search = []string{netplan.Resolver.String()}, n.Search
 	}
 	for _, file := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
 		raw, err := os.ReadFile(file)
@@ -98,17 +100,44 @@ func nameservers(cluster bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for line := range bytes.Lines(raw) {
-			words := strings.Fields(string(line))
-			if len(words) != 2 || words[0] != "nameserver" {
-				continue
-			}
-			if a, err := netip.ParseAddr(words[1]); err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
-				fmt.Fprintf(&b, "nameserver %s\n", a)
-			}
-		}
+		s, d, o := resolverOf(raw)
+		servers, search, options = append(servers, s...), append(search, d...), o
 		break
 	}
-	b.WriteString("options timeout:2 attempts:2\n")
+	var b strings.Builder
+	for _, s := range servers {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	if len(search) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(search, " "))
+	}
+	b.WriteString(strings.Join(append([]string{"options timeout:2 attempts:2"}, options...), " ") + "\n")
 	return b.String(), nil
+}
+
+// resolverOf reads of a host's resolv.conf what holds for its containers: servers that are not on the host itself, its
+// domains, and how many dots a name has that is sought as it is first.
+func resolverOf(raw []byte) (servers, search, options []string) {
+	for line := range bytes.Lines(raw) {
+		words := strings.Fields(string(line))
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			a, err := netip.ParseAddr(words[1])
+			if err == nil && len(words) == 2 && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+				servers = append(servers, a.String())
+			}
+		case "search", "domain": // the last one counts
+			search = slices.DeleteFunc(words[1:], func(d string) bool { return d == "." })
+		case "options":
+			for _, o := range words[1:] {
+				if strings.HasPrefix(o, "ndots:") {
+					options = append(options, o)
+				}
+			}
+		}
+	}
+	return servers, search, options
 }

@@ -22,7 +22,8 @@ type Network struct {
 	Closed  bool            `json:"closed,omitempty"` // nothing outside the cluster may be reached but Egress
 	Egress  []netip.Prefix  `json:"egress,omitempty"`
 	Publish []Port          `json:"publish,omitempty"`
-	DNS     *netip.AddrPort `json:"dns,omitempty"` // the cluster's, on the host's loopback (IPv4); nil: none
+	DNS     *netip.AddrPort `json:"dns,omitempty"`    // the cluster's, on the host's loopback (IPv4); nil: none
+	Search  []string        `json:"search,omitempty"` // where that is asked for names of one word
 }
 
 // Port is one of the host that leads to one of the container.
