@@ -195,13 +195,13 @@ func ownNetwork(t *testing.T, engine string) {
 	h.run("nft", "flush", "ruleset") // as a reload of the host's own firewall does
 	until("a published port, once the rules are laid again,", answers)
 	inside := map[string]string{
-		"hostname; cat /etc/hostname":                                                           "a1\na1",
-		"grep a1 /etc/hosts | grep : ":                                                          address("a", "a1") + "\ta1",
-		"grep a1 /etc/hosts | grep -c '^198\\.1[89]\\..*\ta1$'":                                 "1",
-		"ip -6 addr add fd00::1/64 dev eth0 2>&1 | head -1":                                     "ip: RTNETLINK answers: Operation not permitted",
+		"hostname; cat /etc/hostname":                       "a1\na1",
+		"grep a1 /etc/hosts | head -1":                      address("a", "a1") + "\ta1",
+		"ip -6 addr add fd00::1/64 dev eth0 2>&1 | head -1": "ip: RTNETLINK answers: Operation not permitted",
 		"cat /proc/sys/net/ipv4/ping_group_range /proc/sys/net/ipv4/ip_unprivileged_port_start": "0\t2147483647\n0",
-		"ls /sys/class/net":                                                                     "eth0\nlo",
+		"ls /sys/class/net": "eth0\nlo",
 	}
+	inside["grep -c '^198\\.1[89]\\..*\ta1$' /etc/hosts"] = "1"
 	for script, want := range inside {
 		if engine != oci.DefaultEngine && (strings.Contains(script, "/proc/sys") || strings.Contains(script, "/sys/")) {
 			continue // its own kernel says nothing of them

@@ -47,7 +47,8 @@ func TestAContainerThatEndsSilently(t *testing.T) {
 				Argv: []string{"sleep", "1000"}, Env: []string{"PATH=/bin"}})
 			ok := err == nil && st.Running && st.Attempt == 1
 			final := fault.Is(err, fault.Precondition) && strings.Contains(err.Error(), "a link leads nowhere")
-			if ok != x.ok || !ok && !fault.Is(err, fault.Unavailable) && !final || final != (x.name == "for what it is to be") {
+			wanted := x.name == "for what it is to be"
+			if ok != x.ok || !ok && !fault.Is(err, fault.Unavailable) && !final || final != wanted {
 				t.Errorf("%+v, %v", st, err)
 			}
 			if raw, err := os.ReadFile(count); err != nil || strings.Count(string(raw), "create") != x.tries {

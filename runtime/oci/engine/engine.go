@@ -233,7 +233,8 @@ var containerNumber = regexp.MustCompile(`-[0-9a-f]{8}\b`)
 
 // passing are the words of errors that are the host's of this moment.
 var passing = []string{"resource temporarily unavailable", "cannot allocate memory", "no space left",
-	"too many open files", "device or resource busy", "input/output error", "interrupted", "timed out", "no buffer space"}
+	"too many open files", "device or resource busy", "input/output error", "interrupted", "timed out",
+	"no buffer space"}
 
 // Wrong reports whether a container was not made because of what it is to be, as it seems: Refused knows after a second
 // try.
