@@ -196,7 +196,7 @@ func ownNetwork(t *testing.T, engine string) {
 	until("a published port, once the rules are laid again,", answers)
 	inside := map[string]string{
 		"hostname; cat /etc/hostname":                       "a1\na1",
-		"grep a1 /etc/hosts | head -1":                      address("a", "a1") + "\ta1",
+		"grep :.*a1 /etc/hosts":                             address("a", "a1") + "\ta1",
 		"ip -6 addr add fd00::1/64 dev eth0 2>&1 | head -1": "ip: RTNETLINK answers: Operation not permitted",
 		"cat /proc/sys/net/ipv4/ping_group_range /proc/sys/net/ipv4/ip_unprivileged_port_start": "0\t2147483647\n0",
 		"ls /sys/class/net": "eth0\nlo",

@@ -25,8 +25,8 @@ func TestRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ first, second, want string }{
 		{"mkdir /file: not a directory", "mkdir /file: not a directory",
-			"the program cannot begin in the directory /file: not a directory; change the image's WORKDIR, or what is " +
-				"there"},
+			"the program cannot begin in the directory /file: not a directory; change the image's WORKDIR, or what " +
+				"is there"},
 		{`chdir to cwd ("/x") set in config.json failed: permission denied`,
 			`chdir to cwd ("/x") set in config.json failed: permission denied`,
 			"the program cannot begin in the directory /x: permission denied; change the image's WORKDIR, or what is " +
