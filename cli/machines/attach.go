@@ -45,6 +45,10 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 		return context.Cause(ctx)
 	}
 	if err != nil {
+		close(f.lines)
+		if printed := f.end(); printed != nil {
+			c.PrintError(printed)
+		}
 		return err
 	}
 	missing := f.rest(talk)

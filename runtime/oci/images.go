@@ -63,6 +63,6 @@ func (s Stored) Release(ctx context.Context, machine string) error {
 	if err := s.Store.Unpin(ctx, machine); err != nil {
 		return err
 	}
-	_, err := s.Store.Relieve(ctx)
-	return err
+	_, _ = s.Store.Relieve(ctx) // it is tried again, and nobody waits for it
+	return nil
 }
