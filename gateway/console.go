@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -35,7 +36,7 @@ func newLines(w http.ResponseWriter, log *slog.Logger) *lines {
 	return &lines{w: w, control: c, soon: pace.New(w, c.Flush), log: log}
 }
 
-// close ends it. Who reads may be gone.
+// close sends what has not been sent. The client may be gone, which changes nothing then.
 func (l *lines) close() { _ = l.soon.Close() }
 
 // begin sends the headers, so that the client knows that the stream stands before there is a line.
@@ -119,6 +120,10 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	hold, err := queryBool(r, "hold")
 	if err != nil {
 		return err
+	}
+	if hold && !slices.ContainsFunc(of(r).who, func(t api.Token) bool { return t.Role != api.RoleViewer }) {
+		return fault.New(fault.Denied, "role", "hold has the machine's program wait, so it takes a token that may "+
+			"change machines, of the role %s: leave it out to read", api.RoleOperator)
 	}
 	f, err := a.directory.named(r)
 	if err != nil {

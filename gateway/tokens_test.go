@@ -51,6 +51,12 @@ func TestEveryRouteAsksForTheRole(t *testing.T) {
 			}
 		}
 	}
+	for role, code := range map[api.Role]int{api.RoleViewer: 403, api.RoleOperator: 404} { // a program waits for it
+		r := s.send("GET", "/v1/souk/apps/x/machines/x/logs?hold=true", nil, "Authorization: Bearer "+string(role))
+		if r.code != code {
+			t.Errorf("hold as %s: %d %s", role, r.code, r.raw)
+		}
+	}
 	if r := s.send("GET", "/v1/apps", nil, "Authorization: Bearer gone"); r.code != 401 ||
 		r.failure(t).Souk.Code != "token_revoked" {
 		t.Errorf("%d %s", r.code, r.raw)

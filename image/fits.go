@@ -25,7 +25,7 @@ func (s *Store) free() (int64, error) {
 // returns how many bytes it freed, and looks no further where there is enough.
 func (s *Store) Relieve(ctx context.Context) (freed int64, err error) { return s.relieve(ctx, 0) }
 
-// relieve is Relieve for somebody who is to write n bytes.
+// relieve is Relieve before n bytes are written.
 func (s *Store) relieve(ctx context.Context, n int64) (freed int64, err error) {
 	free, err := s.free()
 	lacks := n + s.o.KeepFree - free

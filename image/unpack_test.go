@@ -176,7 +176,7 @@ func TestAFullDisk(t *testing.T) {
 }
 
 // TestADiskThatFillsUp: what does not fit is refused before its first byte, nothing stays of what failed, and images
-// that nobody uses make room for those that somebody wants.
+// that nobody uses are removed for one that is pulled.
 func TestADiskThatFillsUp(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "16m")

@@ -79,8 +79,8 @@ func (s *lives) exited(r *row, ex Exit) {
 	}
 }
 
-// readerPatience is how long a machine that destroys itself stays for who reads its output to the end, and then destroys
-// it (machine.Launch.Attach). Who has gone does neither.
+// readerPatience is how long a machine with auto_destroy stays after its end, where somebody reads its output
+// (machine.Launch.Attach). The reader destroys it when it has all; a reader that was killed does not.
 const readerPatience = 30 * time.Second
 
 // destroy destroys a machine at its end.

@@ -59,8 +59,8 @@ func Argv(c *Config) []string {
 	return append(append([]string(nil), init.entrypoint()...), init.Cmd...)
 }
 
-// entrypoint returns the program that a machine runs with Cmd behind it; nil where there is none. [""] is none either: it
-// clears the image's own, as it does for docker.
+// entrypoint returns Entrypoint, which runs with Cmd behind it; nil for [""], which clears the image's own, as it does
+// for docker.
 func (i *Init) entrypoint() []string {
 	if i.clears() {
 		return nil

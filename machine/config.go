@@ -295,8 +295,8 @@ type Launch struct {
 	LeaseTTL                int     `json:"lease_ttl,omitempty"`       // seconds
 	CurrentVersion          string  `json:"current_version,omitempty"` // update: the instance_id it must still have
 
-	// souk's extension: somebody will read all that it prints (LogQuery.Hold), and it waits for him as on a pipe, for at
-	// most 30 s while nobody does. Said at its making only.
+	// souk's extension, of a create: its output has a reader (LogQuery.Hold). The program waits for the reader, as on a
+	// pipe. While there is none it waits for 30 s, once.
 	Attach bool `json:"attach,omitempty"`
 
 	// souk's extension; an update that leaves it out keeps what there is

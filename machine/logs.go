@@ -39,10 +39,9 @@ func (l *LogLine) Raw() []byte {
 	return out
 }
 
-// LogQuery chooses lines: those behind Cursor, else the last Tail lines, of which 0 is none and nil all that are kept.
-// With Follow it waits for more until ctx ends or the machine is removed. With Hold a machine that was launched for a
-// reader (Launch.Attach) waits for this one: nothing behind Cursor is lost. The answer ends after some MiB, then the
-// reader asks behind what it has.
+// LogQuery chooses lines: those behind Cursor, or else the last Tail lines (nil: all that are kept). With Follow it waits for more until ctx ends or the machine is removed. With Hold the program of a machine that
+// was launched with Attach waits for this reader, so that nothing behind Cursor is lost. The answer ends after some MiB;
+// the reader then asks again, with the cursor of the last line that it has.
 type LogQuery struct {
 	Cursor string
 	Tail   *int

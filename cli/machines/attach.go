@@ -93,7 +93,7 @@ func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Mach
 	f.stop = func() { cancel(); <-followed }
 	go func() {
 		defer close(followed)
-		// Whatever ends it, rest reads what is left. Who waits for the machine's end says that souk is lost.
+		// Whatever ends this, rest reads what is left. That souk is lost is said by waitEnded.
 		for ctx.Err() == nil {
 			before := f.cursor
 			err := cl.Logs(ctx, m.App, m.ID, machine.LogQuery{Follow: true, Hold: true, Cursor: f.cursor},

@@ -315,7 +315,7 @@ func TestDevicesAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(have, "")
-	// What hides a file of a layer below is a character device of the number 0:0, to overlayfs.
+	// A character device 0:0 is overlayfs's mark of a file that is hidden.
 	if got, want := slices.Sorted(maps.Keys(have)), []string{"dev", "dev/tty", "hello"}; !slices.Equal(got, want) {
 		t.Errorf("unpacked there is %v, want %v", got, want)
 	}

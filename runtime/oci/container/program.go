@@ -27,7 +27,7 @@ const emulated = "/proc/sys/fs/binfmt_misc"
 // executable refuses a program that Linux could not execute, though it is there: a script whose interpreter is not, or a
 // binary for other processors. An init would say of the first only that there is no such file, and give the second to a
 // shell. name is what was asked for, at where it is in the root; covered says of a path that a mount of the machine is there.
-// What cannot be read is left to execve.
+// Of what cannot be read it says nothing: execve does.
 func executable(root, at, name string, covered func(string) bool) error {
 	head := headOf(root, at)
 	if m, is := machineOf(head); is {

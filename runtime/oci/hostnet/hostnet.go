@@ -149,7 +149,7 @@ func (n *Net) lay(p *netplan.Network) error {
 	defer n.mu.Unlock()
 	want := rulesOf(p)
 	if n.laid != nil && *n.laid == want {
-		if ok, err := n.stands(want); ok || err != nil {
+		if is, err := n.there(want); is || err != nil { // Guard looks closer, as soon as a rule goes
 			return err
 		}
 	}

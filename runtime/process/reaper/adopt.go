@@ -82,7 +82,7 @@ func (r *Reaper) adoptAll() error {
 		return err
 	}
 	r.out = openOutputs(r.dir, r.log, r.machines, sameBoot)
-	for _, l := range found {
+	for _, l := range slices.SortedFunc(slices.Values(found), older) {
 		r.adopt(l)
 	}
 	if len(found)+len(lost)+len(unrecorded) > 0 {
@@ -91,6 +91,9 @@ func (r *Reaper) adoptAll() error {
 	}
 	return nil
 }
+
+// older puts the life first that began first.
+func older(a, b *life) int { return a.rec.StartedAt.Compare(b.rec.StartedAt) }
 
 // listDirs makes the directories, and knows of the machines that have one.
 func (r *Reaper) listDirs() error {
