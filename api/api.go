@@ -24,7 +24,9 @@
 // whatever ends meanwhile; a stop and a destroy never fail for want of time. Without "begun" it is done. With the
 // header "Prefer: respond-async" start, stop, restart and suspend answer as soon as they have begun. What acts on a
 // machine under a lease needs the lease's nonce in the header fly-machine-lease-nonce. A create with the header
-// Idempotency-Key may be repeated: it answers the machine of the first time.
+// Idempotency-Key may be repeated: it answers the machine of the first time. While the member that decides about a key
+// cannot be asked, nor the workers that may have made its machine, the answer is 503 with the code key_open: ask again. A
+// client that sends a key for the first time says so with the header "Souk-New-Key: 1", and has no such answer.
 //
 // # Streams
 //
@@ -57,6 +59,7 @@ const (
 	RequestIDHeader   = "fly-request-id"          // of every answer: its request, to be found in the server's log
 	NonceHeader       = "fly-machine-lease-nonce" // of a request: the nonce of the machine's lease
 	IdempotencyHeader = "Idempotency-Key"         // of a create: repeated, it answers the machine of the first time
+	NewKeyHeader      = "Souk-New-Key"            // with the header before: "1", the client has not sent the key before
 	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
 	// NextCursorHeader is of a page that is an array: the cursor of the next one; none: it was the last.
 	NextCursorHeader = "Souk-Next-Cursor"

@@ -94,12 +94,12 @@ func (c *Claimant) over(ctx context.Context, app, id string) bool {
 }
 
 // Key binds a key, and waits for another create with the same key: it may make the machine that this one is to answer.
-func (c *Claimant) Key(ctx context.Context, app, key, hash, id string) (Bound, func(cluster.Creation), error) {
-	unlock, err := c.locks.lock(ctx, "key/"+app+"/"+key)
+func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cluster.Creation), error) {
+	unlock, err := c.locks.lock(ctx, "key/"+claim.App+"/"+claim.Value)
 	if err != nil {
 		return Bound{}, nil, err
 	}
-	claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: id, Holder: c.holder(id), Hash: hash}
+	claim.Kind, claim.Holder = cluster.ClaimKey, c.holder(claim.Machine)
 	for tries := 0; ; tries++ {
 		got, at, err := c.take(ctx, claim)
 		if err == nil && got.Granted {
@@ -130,6 +130,7 @@ func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claim
 	for _, id := range c.deciders(claim) {
 		got, err := c.ask(ctx, id, claim)
 		if id != c.self && passedOver(err) && ctx.Err() == nil {
+			claim.Instead = claim.Instead || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 			continue
 		}
 		return got, id, err
@@ -140,8 +141,13 @@ func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claim
 
 // passedOver reports whether another member must decide: this one cannot be asked, or is too old for the question.
 func passedOver(err error) bool {
-	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) || fault.Is(err, fault.Unimplemented) ||
-		fault.Is(err, fault.Precondition) || fault.Is(err, fault.Denied) || fault.Is(err, fault.NotFound)
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout:
+		return fault.CodeOf(err) != "key_open" // it could be asked: the machine's worker cannot
+	case fault.Unimplemented, fault.Precondition, fault.Denied, fault.NotFound:
+		return true
+	}
+	return false
 }
 
 func (c *Claimant) deciders(claim cluster.Claim) []cluster.WorkerID {

@@ -316,8 +316,8 @@ func TestAKeyWhoseEndIsOpen(t *testing.T) {
 		}
 		dead := start(j)
 		for _, key := range []string{"key-1", "key-2"} {
-			if _, _, err := dead.claims.Key(t.Context(), "a", key, hashOf(t, keyed(1)().Launch),
-				machine.NewID(dead.rand)); err != nil {
+			if _, _, err := dead.claims.Key(t.Context(), cluster.Claim{App: "a", Value: key,
+				Hash: hashOf(t, keyed(1)().Launch), Machine: machine.NewID(dead.rand)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -389,8 +389,11 @@ func TestAKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, "a", "b", "c")
 		for i := range 20 { // so that some key is decided at another member
-			key := fmt.Sprint("key-", i)
-			first, release, err := w.members["a"].Key(t.Context(), "app", key, "hash", fmt.Sprintf("%014x", 2*i))
+			claim := func(id int) cluster.Claim {
+				return cluster.Claim{App: "app", Value: fmt.Sprint("key-", i), Hash: "hash",
+					Machine: fmt.Sprintf("%014x", id)}
+			}
+			first, release, err := w.members["a"].Key(t.Context(), claim(2*i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -398,7 +401,7 @@ func TestAKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
 			release(cluster.MayBeMade)
 			w.setCut(nil)
 			began := time.Now()
-			second, release, err := w.members["a"].Key(t.Context(), "app", key, "hash", fmt.Sprintf("%014x", 2*i+1))
+			second, release, err := w.members["a"].Key(t.Context(), claim(2*i+1))
 			if err != nil || second.Machine != first.Machine || time.Since(began) > time.Second {
 				t.Fatalf("%+v after %v, not %+v: %v", second, time.Since(began), first, err)
 			}

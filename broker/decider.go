@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -73,6 +74,10 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 			return cluster.Claimed{}, err
 		}
 	}
+	made, err := d.made(ctx, c)
+	if err != nil {
+		return cluster.Claimed{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
@@ -96,14 +101,39 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 	}
 	h = &heldClaim{holder: c.Holder, machine: c.Machine, until: now.Add(cluster.ClaimLife)}
 	if c.Kind == cluster.ClaimKey {
-		var err error
+		if made != nil {
+			c.Machine = made.Machine
+		}
 		if h.key, err = d.keys.Claim(c.App, c.Value, c.Hash, c.Machine); err != nil {
 			return cluster.Claimed{}, err
 		}
-		h.machine = h.key.Machine
+		if h.machine = h.key.Machine; made != nil {
+			h.key.Made, h.key.Bound = true, made.Mark.Bound()
+		}
 	}
 	d.held[claimKey(c)] = h
 	return h.granted(), nil
+}
+
+// made returns the machine that was made under a key which is not bound here; nil: none is known. This member decides
+// for the first time about a key that another has decided: it is new here, or the other cannot be asked. In that case
+// the workers have not told of what was made last, so they are asked, unless the client has just drawn the key.
+func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
+	if c.Kind != cluster.ClaimKey || cluster.IsOwnID(c.Value) || d.keys.BoundKey(c.App, c.Value) != "" {
+		return nil, nil
+	}
+	made, err := d.directory.Keyed(ctx, c.App, cluster.HashKey(c.App, c.Value), c.Instead && !c.New)
+	switch {
+	case err != nil:
+		return nil, &fault.Error{Kind: fault.Unavailable, Code: "key_open", RetryAfter: time.Second,
+			Text: fmt.Sprintf("a machine may have been made with this key where souk cannot look now: %s; "+
+				"ask again, or see what runs (souk ps) and use a new key", fault.As(err).Text)}
+	case made == nil || time.Since(made.Mark.Bound()) >= catalog.KeyLife:
+		return nil, nil
+	case !made.Mark.Of(c.Hash):
+		return nil, catalog.OtherRequest()
+	}
+	return made, nil
 }
 
 // granted is the answer to the create that has the claim.

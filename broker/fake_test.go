@@ -76,7 +76,7 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 		state = machine.Started
 	}
 	m := &machine.Machine{ID: id, App: g.Request.App, Name: g.Launch.Name, State: state, Region: g.Region,
-		Config: g.Launch.Config, Worker: w.id, Placement: g.Placement}
+		Config: g.Launch.Config, Worker: w.id, Placement: g.Placement, KeyMark: g.KeyMark}
 	w.rows[id] = m
 	return m, nil
 }
@@ -161,6 +161,7 @@ type fakeFleet struct {
 	budget  *machine.EvictionBudget
 	account *quota.Account
 	reads   int // of the view
+	keyed   func(hash string, ask bool) (*Keyed, error)
 }
 
 func newFakeFleet(ids ...string) *fakeFleet {
@@ -270,6 +271,14 @@ func (f *fakeFleet) Named(_ context.Context, _, name string) (string, error) {
 		w.mu.Unlock()
 	}
 	return "", nil
+}
+
+// Keyed is the hook; without one nobody has told of a key.
+func (f *fakeFleet) Keyed(_ context.Context, _, hash string, ask bool) (*Keyed, error) {
+	if f.keyed == nil {
+		return nil, nil
+	}
+	return f.keyed(hash, ask)
 }
 
 func (f *fakeFleet) BoundKey(string, string) string                { return "" }

@@ -17,6 +17,7 @@ type Intent struct {
 	App      string
 	Launch   *machine.Launch // checked and filled in; it is not changed
 	Key      string          // an Idempotency-Key, "" for none
+	NewKey   bool            // the client says that it has not sent the key before
 	Gang     *Gang           // several machines of the launch that start together or not at all
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one
@@ -103,6 +104,7 @@ type Purchase struct {
 	fresh   bool             // its id was drawn for this order: nobody else can have a machine of it
 	keyed   bool             // a key leads to it, so that it may be asked for again
 	drawn   bool             // so was its name
+	mark    cluster.KeyMark  // of the order's key
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder
@@ -130,6 +132,9 @@ func (b *Broker) order(in Intent) *Order {
 	for i := range n {
 		l := *in.Launch
 		p := &Purchase{Launch: &l, came: cluster.NotMade}
+		if in.Replaces != nil {
+			p.mark = in.Replaces.KeyMark
+		}
 		if l.ID == "" || in.Gang != nil {
 			l.ID, p.fresh = machine.NewID(b.rand), true
 		}
@@ -166,7 +171,7 @@ func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
 func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
 	return lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
-		Evict: evict, Source: "user", NewID: p.fresh && !p.keyed}
+		Evict: evict, Source: "user", NewID: p.fresh && !p.keyed, KeyMark: p.mark}
 }
 
 // beside enters what a request knows of the fleet that was planned together with others.

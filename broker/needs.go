@@ -77,6 +77,10 @@ type Directory interface {
 	Find(ctx context.Context, app, id string) (Worker, *machine.Machine, error)
 	// Named returns the id of the machine of an app that has a name; "" where none has.
 	Named(ctx context.Context, app, name string) (id string, err error)
+	// Keyed returns the machine that was made under a key of an app, as far as workers have told; nil where none is
+	// known. With ask all workers are asked too, and one that may have made the machine and cannot be asked makes it
+	// Unavailable. hash is cluster.HashKey.
+	Keyed(ctx context.Context, app, hash string, ask bool) (*Keyed, error)
 	// Volumes lists an app's volumes, and those that are known beside an error: a worker that cannot be asked may have
 	// more.
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
@@ -88,9 +92,16 @@ type Claims interface {
 	// Conflict. release is called with the machine once it is made, and with nil where it was not.
 	Name(ctx context.Context, app, name, machineID string) (release func(made *machine.Machine), err error)
 	// Key binds an Idempotency-Key, or a client's own id (cluster.OwnID), to a machine's id, and returns what it is
-	// bound to. hash is of the request: another one under the same key is a Conflict. release is called when the order
-	// is over, and told what it came to: where nothing was made, the key may be used for another request.
-	Key(ctx context.Context, app, key, hash, machineID string) (bound Bound, release func(cluster.Creation), err error)
+	// bound to: App, Value, Hash, Machine and New of the claim say which. Another request under the same key is a
+	// Conflict. release is called when the order is over, and told what it came to: where nothing was made, the key may
+	// be used for another request.
+	Key(ctx context.Context, c cluster.Claim) (bound Bound, release func(cluster.Creation), err error)
+}
+
+// Keyed is a machine that was made under a key.
+type Keyed struct {
+	Machine string
+	Mark    cluster.KeyMark
 }
 
 // Bound is what a key is bound to.

@@ -70,6 +70,11 @@ func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, 
 		}
 		p.fresh, p.keyed = p.fresh && bound.Machine == drawn, true
 		p.rename(bound.Machine)
+		at := bound.At
+		if at.IsZero() {
+			at = time.Now()
+		}
+		p.mark = cluster.MarkKey(o.App, o.Key, hash, at)
 	}
 	if own && !bound.Made {
 		return b.bindKey(ctx, o, p, cluster.OwnID(drawn), hash)
@@ -78,7 +83,8 @@ func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, 
 }
 
 func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase, key, hash string) (Bound, error) {
-	bound, release, err := b.claims.Key(ctx, o.App, key, hash, p.Launch.ID)
+	bound, release, err := b.claims.Key(ctx, cluster.Claim{App: o.App, Value: key, Hash: hash, Machine: p.Launch.ID,
+		New: o.NewKey})
 	if err == nil {
 		o.releases = append(o.releases, func() { release(p.outcome(o.err)) })
 	}

@@ -291,12 +291,17 @@ func (t *keys) known(now time.Time, k *Claim, space string) (bool, error) {
 	}
 	k.Other = r.hash != shortHash(k.hash)
 	if k.Other && !cluster.IsOwnID(r.key) {
-		return true, fault.New(fault.Conflict, "idempotency_key",
-			"this Idempotency-Key was used for another request; use a new key for a new machine")
+		return true, OtherRequest()
 	}
 	k.Machine, k.Made, k.Bound = r.id(), r.made, r.bound()
 	t.count(k.name, false)
 	return true, nil
+}
+
+// OtherRequest is the error of a key that was used for another request.
+func OtherRequest() error {
+	return fault.New(fault.Conflict, "idempotency_key",
+		"this Idempotency-Key was used for another request; use a new key for a new machine")
 }
 
 // begin counts one more create of a key.

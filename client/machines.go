@@ -17,12 +17,18 @@ import (
 type LaunchOptions struct {
 	// Key makes a create repeatable: the same key again answers the machine of the first time.
 	Key string
+	// NewKey says that the key was drawn for this create and has not been sent before: then it is decided at once, also
+	// where the member that decides about it has just died.
+	NewKey bool
 }
 
 // Launch creates a machine, and starts it unless l.SkipLaunch.
 func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o LaunchOptions) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	k := newCall(api.CreateMachine, app).withBody(l).withHeader(api.IdempotencyHeader, o.Key)
+	if o.NewKey {
+		k = k.withHeader(api.NewKeyHeader, "1")
+	}
 	if err := c.do(ctx, k, m); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,10 @@ type Claim struct {
 	Machine string    `json:"machine,omitempty"` // that is to be made; of ClaimSettle: that was made
 	Over    string    `json:"over,omitempty"`    // a machine that has the name and is destroyed, as its worker says
 	Hash    string    `json:"hash,omitempty"`    // of a key's request
-	Came    Creation  `json:"came,omitempty"`    // of ClaimSettle of a key: what its create came to
+	New     bool      `json:"new,omitempty"`     // of a key: its client says that it has not sent it before
+	// Instead says that a member which decides before this one could not be asked.
+	Instead bool     `json:"instead,omitempty"`
+	Came    Creation `json:"came,omitempty"` // of ClaimSettle of a key: what its create came to
 }
 
 // Claimed is the answer to a claim.

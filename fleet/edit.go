@@ -171,6 +171,12 @@ func (e *Edit) enter(m *Machine) {
 		f.shareName(old)
 	}
 	f.next.names.ReplaceOrInsert(m)
+	if known && old.KeyMark != m.KeyMark {
+		f.next.keys.Delete(old)
+	}
+	if m.KeyMark.Key() != "" {
+		f.next.keys.ReplaceOrInsert(m)
+	}
 	f.changed.machines, f.changed.any = true, true
 	if known && !sameOutside(old, m) {
 		f.count(old, -1)
@@ -191,6 +197,7 @@ func (e *Edit) enter(m *Machine) {
 func (f *Fleet) drop(m *Machine) {
 	if old, known := f.next.machines.Delete(m); known {
 		f.count(old, -1)
+		f.next.keys.Delete(old)
 	}
 	f.next.names.Delete(m)
 	f.changed.machines, f.changed.any = true, true

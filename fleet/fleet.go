@@ -38,6 +38,7 @@ type picture struct {
 	workers    *btree.BTreeG[*Worker]  // by id
 	machines   *btree.BTreeG[*Machine] // by id, then worker
 	names      *btree.BTreeG[*Machine] // by app and name
+	keys       *btree.BTreeG[*Machine] // by key: those that were made under one
 	disputed   *btree.BTreeG[string]   // ids of machines that several workers claim
 	shared     *btree.BTreeG[Name]     // names that several machines have
 	outside    *btree.BTreeG[outside]  // names and ports that requests from outside mean apps by
@@ -57,7 +58,7 @@ const degree = 16
 func New() *Fleet {
 	f := &Fleet{regions: map[cluster.Region]int{}, picker: newPicker(), next: picture{
 		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID),
-		names:    btree.NewG(degree, byName),
+		names: btree.NewG(degree, byName), keys: btree.NewG(degree, byKey),
 		disputed: btree.NewOrderedG[string](degree), shared: btree.NewG(degree, nameBefore),
 		outside: btree.NewG(degree, outsideBefore)}}
 	f.changed, f.changedAt = parts{true, true, true, true, true, true}, time.Now()
@@ -104,7 +105,7 @@ func (f *Fleet) publish() {
 		s.workers = f.next.workers.Clone()
 	}
 	if f.changed.machines {
-		s.machines, s.names = f.next.machines.Clone(), f.next.names.Clone()
+		s.machines, s.names, s.keys = f.next.machines.Clone(), f.next.names.Clone(), f.next.keys.Clone()
 	}
 	if f.changed.disputed {
 		s.disputed = f.next.disputed.Clone()

@@ -186,6 +186,42 @@ func (w fixed) Machines(context.Context, string, bool) ([]*machine.Machine, erro
 	return w.list, nil
 }
 
+// TestKeyed: a machine is found by its key while its worker has it, also while two workers
+// claim it.
+func TestKeyed(t *testing.T) {
+	f := fleet.New()
+	mark := func(key string) cluster.KeyMark { return cluster.MarkKey("a", key, "request", time.Unix(1e9, 0)) }
+	enter := func(id string, w cluster.WorkerID, key string) {
+		f.Update(func(e *fleet.Edit) {
+			m := fleet.Machine{ID: id, App: "a", Worker: w, State: machine.Stopped}
+			if key != "" {
+				m.KeyMark = mark(key)
+			}
+			e.Machine(m)
+		})
+	}
+	want := func(key, id string) {
+		t.Helper()
+		m, found := f.Snapshot().Keyed(cluster.HashKey("a", key))
+		if found != (id != "") || found && m.ID != id {
+			t.Errorf("key %s has %+v, want %s", key, m, id)
+		}
+	}
+	enter("m1", "w1", "one")
+	enter("m2", "w1", "two")
+	enter("m3", "w1", "")
+	want("one", "m1")
+	want("two", "m2")
+	want("", "")
+	enter("m1", "w2", "one") // for a moment two have it
+	f.Update(func(e *fleet.Edit) { e.Gone("w1", "m1") })
+	want("one", "m1")
+	enter("m1", "w2", "") // as a worker of the version before tells it
+	want("one", "")
+	f.Update(func(e *fleet.Edit) { e.Forget("w1") })
+	want("two", "")
+}
+
 // TestAWorkerOfThisProcess feeds the fleet as an observer, and no gossip overrules it.
 func TestAWorkerOfThisProcess(t *testing.T) {
 	f := fleet.New()

@@ -19,7 +19,8 @@ type Machine struct {
 	Updated  time.Time
 	Worker   cluster.WorkerID
 	Region   cluster.Region
-	Apart    bool // it has an address of its own, and is not at that of its worker's host
+	Apart    bool            // it has an address of its own, and is not at that of its worker's host
+	KeyMark  cluster.KeyMark // of the Idempotency-Key of its create
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
@@ -46,8 +47,8 @@ func Summary(x *machine.Machine) Machine {
 	_, apart := x.OwnAddress()
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
-		Region: cluster.Region(x.Region), Apart: apart, Services: services(x), Failing: x.Failing(),
-		Cordoned: x.Cordoned}
+		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
+		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 
 func services(x *machine.Machine) []machine.Service {
@@ -91,6 +92,14 @@ func byID(a, b *Machine) bool {
 		return a.ID < b.ID
 	}
 	return a.Worker < b.Worker
+}
+
+// byKey orders machines by their marks, which begin with the hash of the key.
+func byKey(a, b *Machine) bool {
+	if a.KeyMark != b.KeyMark {
+		return a.KeyMark < b.KeyMark
+	}
+	return byID(a, b)
 }
 
 // byName orders machines by app and name. It compares no more than it must: the trees call it tens of times for each

@@ -139,6 +139,21 @@ func (s *Snapshot) Named(app, name string) (found *Machine, ok bool) {
 	return found, found != nil
 }
 
+// Keyed returns the machine that was made under the key of a hash (cluster.HashKey). Where several were, as a cut can
+// leave them, it is one of these.
+func (s *Snapshot) Keyed(hash string) (found *Machine, ok bool) {
+	s.keys.AscendGreaterOrEqual(&Machine{KeyMark: cluster.KeyMark(hash)}, func(m *Machine) bool {
+		if m.KeyMark.Key() != hash {
+			return false
+		}
+		if s.counts(m) {
+			found = m
+		}
+		return found == nil
+	})
+	return found, found != nil
+}
+
 // MachinesOf iterates over an app's machines by name, those without one first.
 func (s *Snapshot) MachinesOf(app string) iter.Seq[*Machine] {
 	return func(yield func(*Machine) bool) {

@@ -240,7 +240,8 @@ func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	placed, err := a.broker.Place(r.Context(),
-		broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader)})
+		broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader),
+			NewKey: r.Header.Get(api.NewKeyHeader) != ""})
 	if err != nil {
 		return err
 	}

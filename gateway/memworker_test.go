@@ -364,6 +364,17 @@ func (w *memWorker) Machines(_ context.Context, app string, destroyed bool) ([]*
 	return out, w.down
 }
 
+func (w *memWorker) Keyed(_ context.Context, app, hash string) (*machine.Machine, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.rows {
+		if m.App == app && m.KeyMark.Key() == hash {
+			return m, w.down
+		}
+	}
+	return nil, cmp.Or(w.down, notFound(machineMissing))
+}
+
 func (w *memWorker) Versions(_ context.Context, app, id string) ([]machine.Version, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/quota"
@@ -69,6 +70,35 @@ func (f known) Find(ctx context.Context, app, id string) (broker.Worker, *machin
 // Named looks the name up.
 func (f known) Named(ctx context.Context, app, name string) (string, error) {
 	return f.holder(ctx, app, name), nil
+}
+
+// Keyed looks the key up, and asks the workers where that is wanted: they have not told of what was made last, nor of
+// what is over.
+func (f known) Keyed(ctx context.Context, app, hash string, ask bool) (*broker.Keyed, error) {
+	if m, there := f.fleet.Snapshot().Keyed(hash); there && m.App == app {
+		return &broker.Keyed{Machine: m.ID, Mark: m.KeyMark}, nil
+	}
+	if !ask {
+		return nil, nil
+	}
+	workers := f.workers()
+	answers, errs := fanOut(workers, func(w Worker) (*machine.Machine, error) { return w.Keyed(ctx, app, hash) })
+	var silent []unanswered
+	for i, err := range errs {
+		f.contact.Called(workers[i].ID(), !couldNotAsk(err))
+		switch {
+		case err == nil:
+			return &broker.Keyed{Machine: answers[i].ID, Mark: answers[i].KeyMark}, nil
+		case couldNotAsk(err):
+			silent = append(silent, unanswered{workers[i].ID(), err})
+		}
+	}
+	if len(silent) > 0 {
+		if err := f.nowhere(machineMissing, silent); !fault.Is(err, fault.NotFound) {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // Volumes asks the workers that have any.

@@ -31,6 +31,7 @@ type Machine struct {
 	Region    cluster.Region   `json:"region,omitempty"`
 	Port      uint16           `json:"port,omitempty"`  // of its first service, for members of the version before
 	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
+	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
 
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`

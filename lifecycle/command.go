@@ -76,6 +76,8 @@ type Grant struct {
 	Source    string             `json:"source,omitempty"`
 	// NewID says that the id was drawn for this grant: nobody asks for it again, whatever comes of it.
 	NewID bool `json:"new_id,omitempty"`
+	// KeyMark is of the Idempotency-Key under which the machine is made, "" for none.
+	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 
 	Connection Connection `json:"-"` // what the worker's runtime says of its network
 }

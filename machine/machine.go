@@ -81,6 +81,8 @@ type Machine struct {
 	Begun     *Begun           `json:"begun,omitempty"`     // only in an answer: what is still on its way
 
 	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
+	// of the Idempotency-Key of its create
+	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 	// by whom it was evicted; nil once it has been started again
 	Preempted *Preemption `json:"preempted,omitempty"`
 	// it was evicted, and is started again by itself once there is room

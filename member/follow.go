@@ -215,7 +215,8 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
-		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, Services: x.Services, Failing: x.Failing,
+		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
+		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load)}
 	if x.Services == nil && x.Port != 0 { // it is told by a member of the version before
 		m.Services = []machine.Service{{InternalPort: int(x.Port)}}

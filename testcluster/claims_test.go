@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/gossip/gossiptest"
 	"github.com/soukhq/souk/machine"
@@ -100,5 +101,45 @@ func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
 	}
 	if len(machines) != 2*raced {
 		t.Errorf("%d machines, want %d of a name and as many of a key", len(machines), raced)
+	}
+}
+
+// TestAKeyOfAMemberThatDied: creates with keys at a member that dies by kill -9 right afterwards. The same keys at
+// another member make no second machine: each answers its own, or says that its worker cannot be asked.
+func TestAKeyOfAMemberThatDied(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 3)
+	const dead, other, keys = 2, 1, 48
+	key := func(i int) client.LaunchOptions { return client.LaunchOptions{Key: fmt.Sprintf("key-%d", i)} }
+	first := map[int]string{}
+	for i := range keys {
+		m, err := c.Client(dead).Launch(t.Context(), app, stopped(""), key(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first[i] = m.ID
+	}
+	c.Kill(dead)
+	same := 0
+	for i, id := range first {
+		m, err := c.Client(other).Launch(t.Context(), app, stopped(""), key(i))
+		switch {
+		case err == nil && m.ID == id:
+			same++
+		case err == nil:
+			t.Errorf("key %d made %s first, and %s at another member", i, id, m.ID)
+		case !fault.Is(err, fault.Unavailable):
+			t.Errorf("key %d: %v", i, err)
+		}
+	}
+	if same == 0 {
+		t.Error("no key was answered with its machine, though some machines are at members that live")
+	}
+	for i := range keys {
+		o := key(keys + i)
+		o.NewKey = true
+		if _, err := c.Client(other).Launch(t.Context(), app, stopped(""), o); err != nil {
+			t.Errorf("a key that is new: %v", err)
+		}
 	}
 }

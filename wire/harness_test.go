@@ -113,6 +113,9 @@ func (s *stub) Machine(_ context.Context, app, id string) (*machine.Machine, err
 func (s *stub) Machines(_ context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	return answer[[]*machine.Machine](s, "Machines", listArgs{app, destroyed})
 }
+func (s *stub) Keyed(_ context.Context, app, hash string) (*machine.Machine, error) {
+	return answer[*machine.Machine](s, "Keyed", pair{app, hash})
+}
 func (s *stub) Versions(_ context.Context, app, id string) ([]machine.Version, error) {
 	return answer[[]machine.Version](s, "Versions", pair{app, id})
 }

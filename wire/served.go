@@ -59,6 +59,8 @@ type Operator interface {
 // Inspector tells of a worker and its machines.
 type Inspector interface {
 	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
+	// Keyed returns the machine of an app that was made under the key of a hash (cluster.HashKey), destroyed ones too.
+	Keyed(ctx context.Context, app, hash string) (*machine.Machine, error)
 	// Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
 	// Versions lists the configs a machine has had, newest first: instance_id, created_at, config.

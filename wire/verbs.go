@@ -35,6 +35,7 @@ const (
 	pathLease     = "/wire/lease"
 	pathLeaseNow  = "/wire/lease-now"
 	pathMachine   = "/wire/machine"
+	pathKeyed     = "/wire/keyed"
 	pathMachines  = "/wire/machines"
 	pathVersions  = "/wire/versions"
 	pathWatch     = "/wire/watch"
@@ -86,6 +87,13 @@ type listArgs struct {
 }
 
 func (a *listArgs) check() error { return short(a.App) }
+
+type keyedArgs struct {
+	App  string `json:"app"`
+	Hash string `json:"hash"`
+}
+
+func (a *keyedArgs) check() error { return short(a.App, a.Hash) }
 
 type holdArgs struct {
 	Request placement.Request `json:"request"`
@@ -184,6 +192,9 @@ func verbs() map[string]route {
 		}),
 		pathMachine: unary(read, func(ctx context.Context, k Served, a ref) (*machine.Machine, error) {
 			return k.Machine(ctx, a.App, a.Machine)
+		}),
+		pathKeyed: unary(read, func(ctx context.Context, k Served, a keyedArgs) (*machine.Machine, error) {
+			return k.Keyed(ctx, a.App, a.Hash)
 		}),
 		pathVersions: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Version, error) {
 			return k.Versions(ctx, a.App, a.Machine)

@@ -89,6 +89,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 		{"Machine", pair{"a", testID}, aMachine(), func() (any, error) { return w.Machine(ctx, "a", testID) }},
 		{"Machines", listArgs{"a", true}, []*machine.Machine{aMachine(), aMachine()},
 			func() (any, error) { return w.Machines(ctx, "a", true) }},
+		{"Keyed", pair{"a", "h"}, aMachine(), func() (any, error) { return w.Keyed(ctx, "a", "h") }},
 		{"Versions", pair{"a", testID}, []machine.Version{{Version: "1", Config: *aMachine().Config}},
 			func() (any, error) { return w.Versions(ctx, "a", testID) }},
 		{"Processes", pair{"a", testID}, []machine.Process{{PID: 7, Command: "c"}},

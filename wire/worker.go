@@ -112,6 +112,15 @@ func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine,
 	return m, nil
 }
 
+// Keyed gives the machine that was made under a key. A worker of an older souk knows no keys.
+func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine, error) {
+	m := new(machine.Machine)
+	if err := w.call(ctx, pathKeyed, readTime, keyedArgs{app, hash}, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 func (w *Worker) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	return gather[*machine.Machine](ctx, w.Link, pathMachines, listArgs{app, destroyed})

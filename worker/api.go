@@ -157,6 +157,16 @@ func (w *Worker) CurrentLease(ctx context.Context, app, id string) (machine.Leas
 	})
 }
 
+// Keyed returns the machine of an app that was made under the key of a hash, destroyed ones too.
+func (w *Worker) Keyed(_ context.Context, app, hash string) (*machine.Machine, error) {
+	for _, e := range w.loop.view.list(app, true) {
+		if e.m.KeyMark.Key() == hash {
+			return e.m, nil
+		}
+	}
+	return nil, noMachine()
+}
+
 // Versions lists the configs a machine has had, newest first.
 func (w *Worker) Versions(_ context.Context, app, id string) (v []machine.Version, err error) {
 	e := w.loop.view.get(id)

@@ -287,7 +287,7 @@ type launched struct {
 func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	l *machine.Launch) (*machine.Machine, error) {
 	defer c.Progress("placing and starting the machine")()
-	o := client.LaunchOptions{Key: rand.Text()}
+	o := client.LaunchOptions{Key: rand.Text(), NewKey: true}
 	m, err := cl.Launch(ctx, app, l, o)
 	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
 		// Where the app is there now others have just made it.
@@ -296,6 +296,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 				return nil, made
 			}
 		}
+		o.NewKey = false
 		m, err = cl.Launch(ctx, app, l, o)
 	}
 	if err != nil {
