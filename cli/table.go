@@ -176,6 +176,11 @@ func LineStateCell(m *machine.Line) Cell {
 		return Cell{string(m.State) + ", waits for room", "33"}
 	case m.Failing:
 		return Cell{string(m.State) + ", a check fails", "33"}
+	case m.NextTry != "" && m.State == machine.Restarting:
+		wait, _ := until(m.NextTry, time.Now())
+		return Cell{string(m.State) + " in " + ageText(wait), "33"}
+	case m.Tries > 1 && m.State != machine.Restarting:
+		return Cell{string(m.State) + ", tries again", "33"}
 	}
 	return StateCell(m.State)
 }

@@ -107,6 +107,28 @@ func ageText(d time.Duration) string {
 	return fmt.Sprintf("%.0f h", d.Hours())
 }
 
+// RetryText says what is tried again, why, and when next.
+func RetryText(r *machine.Retry, now time.Time) string {
+	next := "it is tried again now"
+	if wait, later := until(r.Next, now); later {
+		next = "next try in " + ageText(wait)
+	}
+	times := fmt.Sprintf("failed %d times", r.Tries)
+	if r.Tries == 1 {
+		times = "failed once"
+	}
+	if r.Operation == "restart" {
+		return fmt.Sprintf("%s; %s", strings.Map(Printable, r.Reason), next)
+	}
+	return fmt.Sprintf("%s %s; %s: %s", r.Operation, times, next, strings.Map(Printable, r.Reason))
+}
+
+// until returns how long it is until a moment; false where there is none.
+func until(moment string, now time.Time) (time.Duration, bool) {
+	at, err := time.Parse(time.RFC3339Nano, moment)
+	return max(0, at.Sub(now)), err == nil
+}
+
 // TimeFormat is how a moment is printed: in the reader's own time, with its zone.
 const TimeFormat = "2006-01-02T15:04:05.000Z07:00"
 

@@ -34,7 +34,7 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 			eff = s.Undo(e.host, now, r)
 		}
 		if eff == nil {
-			e.leave(now, r)
+			e.leave(now, r, o)
 			continue
 		}
 		o.Records = append(o.Records, r.record())
@@ -51,9 +51,12 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 }
 
 // leave closes the current step and moves to the one after it, or before it when undoing.
-func (e *Engine[H]) leave(now time.Time, r *Run) {
+func (e *Engine[H]) leave(now time.Time, r *Run, o *Out) {
 	r.Done = append(r.Done, DoneStep{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries,
 		Undo: r.Undoing})
+	if r.Tries > 0 {
+		o.Retries = append(o.Retries, r.Key)
+	}
 	r.took = 0
 	if r.Undoing {
 		r.At--
@@ -67,7 +70,7 @@ func (e *Engine[H]) leave(now time.Time, r *Run) {
 }
 
 func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
-	e.leave(now, r)
+	e.leave(now, r, o)
 	e.advance(now, r, o)
 }
 
@@ -80,6 +83,7 @@ func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out)
 	if !giveUp {
 		changed := r.Reason != err.Error()
 		r.Reason, r.retryAt = err.Error(), now.Add(wait)
+		o.Retries = append(o.Retries, r.Key)
 		if changed {
 			o.Records = append(o.Records, r.record())
 		}
@@ -112,6 +116,7 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 		if r.Reason == "" {
 			r.Reason = text
 		}
+		o.Retries = append(o.Retries, r.Key)
 		if s.Late != nil && !r.late {
 			r.late = true
 			s.Late(e.host, now, r)

@@ -47,6 +47,7 @@ type Out struct {
 	Cancels  []string // keys whose effect is no longer wanted
 	Effects  []Effect
 	Finished []Finished
+	Retries  []string // keys of runs whose step failed and is tried again, or is done after tries that failed
 }
 
 // Finished is a run that has ended.

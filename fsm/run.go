@@ -79,6 +79,9 @@ func (r *Run) Step() string {
 	return r.Steps[r.At]
 }
 
+// RetryAt returns when the current step is tried again; zero while it is being tried.
+func (r *Run) RetryAt() time.Time { return r.retryAt }
+
 // restep begins the time of a step.
 func (r *Run) restep(now time.Time) {
 	r.StepBegan, r.Extra, r.Tries, r.retryAt, r.late = now, 0, 0, time.Time{}, false

@@ -216,6 +216,15 @@ func (s *waiters) take(ticket uint64) (key string, w waiter, ok bool) {
 	return "", w, false
 }
 
+// drain calls f with those who wait for the run of key, who then wait no more.
+func (s *waiters) drain(key string, f func(waiter)) {
+	list := s.byKey[key]
+	delete(s.byKey, key)
+	for _, w := range list {
+		f(w)
+	}
+}
+
 // answer answers those who waited for a run. reply says what they get to see.
 func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 	var others []waiter // of the operation that follows on one that was aborted

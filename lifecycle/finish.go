@@ -43,8 +43,11 @@ func (c *core) unlaunched(run *fsm.Run) { c.out.Sync = c.out.Sync || launches(ru
 func phases(run *fsm.Run, now time.Time) map[string]string {
 	p := map[string]string{}
 	total := now.Sub(run.Began)
-	journal := total
+	journal, retries := total, time.Duration(0)
 	for _, d := range run.Done {
+		if d.Tries > 0 {
+			retries += max(0, d.Took-d.Effect)
+		}
 		took := d.Effect
 		if d.Step == "room" {
 			took = d.Took
@@ -53,6 +56,10 @@ func phases(run *fsm.Run, now time.Time) map[string]string {
 			p[d.Step] = took.String()
 			journal -= took
 		}
+	}
+	if retries > 0 {
+		p["retries"] = retries.String()
+		journal -= retries
 	}
 	p["journal"], p["total"] = max(0, journal).String(), total.String()
 	return p

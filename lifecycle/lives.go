@@ -60,6 +60,7 @@ func (s *lives) exited(r *row, ex Exit) {
 		s.rest(r, nil)
 		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it has ended, and nothing follows from that: "+why)
 	case requested:
+		r.Restarts = 0
 		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
 		s.notify(machineKey(r.Machine.ID))
 	case again:

@@ -92,6 +92,9 @@ func (s *machines) resume(up func(*row) bool) {
 	}
 	slices.SortFunc(s.destroyed, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.engine.Each(func(run *fsm.Run) {
+		if r := s.rows[strings.TrimPrefix(run.Key, "m/")]; r != nil && run.Reason != "" {
+			s.follow(r, run)
+		}
 		if launches(run) {
 			s.launching[strings.TrimPrefix(run.Key, "m/")] = true
 		}

@@ -37,6 +37,7 @@ type row struct {
 	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
 
 	versions []machine.Version // newest last; journalled apart
+	retry    *retrying         // nil: its run has nothing that failed
 	early    *Exit             // an exit heard of before the launch it belongs to
 	changed  time.Time         // when it was last written
 }
@@ -64,6 +65,7 @@ func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 func (r *row) public() *machine.Machine {
 	m := r.Machine
 	m.Returns = m.Preempted != nil && !r.ReturnAt.IsZero()
+	m.Restarts, m.Retry = r.Restarts, r.shownRetry()
 	return &m
 }
 

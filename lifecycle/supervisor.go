@@ -203,6 +203,7 @@ func (s *Supervisor) Next() time.Time {
 // close follows up on the runs that ended, has what changed written down, and returns the Out.
 func (s *Supervisor) close() Out {
 	s.followUp()
+	s.commands.retried()
 	for _, r := range s.recorders {
 		r.record()
 	}
@@ -229,6 +230,9 @@ func (s *Supervisor) followUp() {
 // finished answers those who waited for a run, and lets the next command have its turn.
 func (s *Supervisor) finished(f fsm.Finished) {
 	if id, isMachine := strings.CutPrefix(f.Key, "m/"); isMachine {
+		if r := s.machines.rows[id]; r != nil {
+			r.retry = nil
+		}
 		s.waiters.answer(f, func(r *Reply) { r.Outcome.Machine = s.machines.rows[id].public() })
 		s.commands.doPending(id)
 		return

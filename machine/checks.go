@@ -22,6 +22,9 @@ const CheckWaits = "waiting for status update"
 // EventCheck is the type of the events that tell of a check.
 const EventCheck = "check"
 
+// EventRetry is the type of the events that tell why something is tried again.
+const EventRetry = "retry"
+
 // Kinds of a config's checks. Requests depend on the second; "" is the first.
 const (
 	KindInformational = "informational"

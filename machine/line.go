@@ -29,6 +29,10 @@ type Line struct {
 	Returns  bool  `json:"returns,omitempty"`    // as in Machine
 	SilentMS int64 `json:"silent_ms,omitempty"`  // as in Machine
 	Failing  bool  `json:"failing,omitempty"`    // a check that requests depend on does not pass
+
+	Restarts int    `json:"restarts,omitempty"` // as in Machine
+	Tries    int    `json:"tries,omitempty"`    // that failed of what is tried again for it; 0: nothing is
+	NextTry  string `json:"next_try,omitempty"` // RFC 3339; "": none, or it is being tried now
 }
 
 // MaxLineCommand bounds a line's command, bytes.
@@ -38,7 +42,10 @@ const MaxLineCommand = 200
 func (m *Machine) Line() Line {
 	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
 		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config),
-		Returns: m.Returns, SilentMS: m.SilentMS, Failing: m.Failing()}
+		Returns: m.Returns, SilentMS: m.SilentMS, Failing: m.Failing(), Restarts: m.Restarts}
+	if m.Retry != nil {
+		l.Tries, l.NextTry = m.Retry.Tries, m.Retry.Next
+	}
 	if x := m.LastExit(); x != nil {
 		l.ExitCode, l.OOM = &x.ExitCode, x.OOMKilled
 	}

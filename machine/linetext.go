@@ -48,6 +48,15 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.Failing {
 		b = append(b, `,"failing":true`...)
 	}
+	if l.Restarts != 0 {
+		b = strconv.AppendInt(append(b, `,"restarts":`...), int64(l.Restarts), 10)
+	}
+	if l.Tries != 0 {
+		b = strconv.AppendInt(append(b, `,"tries":`...), int64(l.Tries), 10)
+	}
+	if l.NextTry != "" {
+		b = AppendText(append(b, `,"next_try":`...), l.NextTry)
+	}
 	return append(b, '}')
 }
 
@@ -155,6 +164,12 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		to, old = &l.CPUKind, &before.CPUKind
 	case "command":
 		to, old = &l.Command, &before.Command
+	case "next_try":
+		to, old = &l.NextTry, &before.NextTry
+	case "restarts":
+		return p.count(&l.Restarts)
+	case "tries":
+		return p.count(&l.Tries)
 	case "cpus":
 		return p.count(&l.CPUs)
 	case "cpu_milli":

@@ -24,7 +24,9 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 				MemoryMB: rapid.IntRange(0, 1<<20).Draw(t, "memory"), Command: text.Draw(t, "command"),
 				ExitCode: rapid.Ptr(rapid.IntRange(0, 255), true).Draw(t, "exit"), OOM: rapid.Bool().Draw(t, "oom"),
 				Returns: rapid.Bool().Draw(t, "returns"), SilentMS: rapid.Int64Range(0, 1<<40).Draw(t, "silent"),
-				Failing: rapid.Bool().Draw(t, "failing")}
+				Failing:  rapid.Bool().Draw(t, "failing"),
+				Restarts: rapid.IntRange(0, 99).Draw(t, "restarts"), Tries: rapid.IntRange(0, 99).Draw(t, "tries"),
+				NextTry: text.Draw(t, "next")}
 		})
 		l := line.Draw(t, "line")
 		want, err := json.Marshal(l)

@@ -81,6 +81,9 @@ type Machine struct {
 	Begun     *Begun           `json:"begun,omitempty"`     // only in an answer: what is still on its way
 
 	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
+	// how often its restart policy has started it since it last ran for 5 minutes, or was started by a verb
+	Restarts int    `json:"restarts,omitempty"`
+	Retry    *Retry `json:"retry,omitempty"` // what souk is trying again for it now
 	// of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 	// by whom it was evicted; nil once it has been started again
@@ -93,6 +96,14 @@ type Machine struct {
 	GPUs     []int `json:"gpus,omitempty"` // the worker's devices that it has now, by number
 	// how long each phase of the last launch took, as Go durations
 	Phases map[string]string `json:"phases,omitempty"`
+}
+
+// Retry is something that failed and that souk tries again by itself.
+type Retry struct {
+	Operation string `json:"operation"`      // create, start, stop ...; restart: its program ended, and is started again
+	Tries     int    `json:"tries"`          // that failed
+	Reason    string `json:"reason"`         // why the newest did, one sentence
+	Next      string `json:"next,omitempty"` // RFC 3339, when it is tried again; "": it is being tried now
 }
 
 // MaxEvents bounds the events kept with a machine.
@@ -318,7 +329,7 @@ const CodeLaunchFailed = "launch_failed"
 // Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {
 	for _, e := range m.Events {
-		if e.Type == EventCheck {
+		if e.Type == EventCheck || e.Type == EventRetry {
 			continue
 		}
 		if e.Message != "" {

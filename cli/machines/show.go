@@ -87,11 +87,18 @@ func printMachines(c *cli.Env, ms []*machine.Line) {
 	if ended {
 		head = slices.Insert(head, 4, cli.Drop("EXIT", 6))
 	}
+	restarts := slices.ContainsFunc(ms, func(m *machine.Line) bool { return m.Restarts > 0 })
+	if restarts {
+		head = slices.Insert(head, 4, cli.Drop("RESTARTS", 3))
+	}
 	cells := make([]cli.Cell, 0, len(head)*len(ms))
 	rows := make([][]cli.Cell, 0, len(ms))
 	for _, m := range ms {
 		cells = append(cells, cli.Cell{Text: m.ID}, cli.Cell{Text: m.Name}, cli.Cell{Text: m.App},
 			cli.LineStateCell(m))
+		if restarts {
+			cells = append(cells, cli.Cell{Text: strconv.Itoa(m.Restarts)})
+		}
 		if ended {
 			cells = append(cells, cli.Cell{Text: exitText(m)})
 		}
@@ -147,6 +154,12 @@ func Status(c *cli.Env) *cobra.Command {
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {
 	line := c.Field
 	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, cli.StateText(m))
+	if m.Retry != nil {
+		line("trying", "%s", cli.RetryText(m.Retry, time.Now()))
+	}
+	if m.Restarts > 0 {
+		line("restarts", "%d by its policy since it last ran for 5 minutes", m.Restarts)
+	}
 	line("app", "%s", m.App)
 	line("worker", "%s in region %s", m.Worker, m.Region)
 	if a, err := netip.ParseAddr(m.PrivateIP); err == nil && !a.IsLoopback() {

@@ -26,18 +26,18 @@ func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.M
 	states ...machine.State) (last *machine.Machine, err error) {
 	begin := time.Now()
 	err = c.Outlast(ctx, cl, cli.Label(m), "souk wait "+m.ID, func(ctx context.Context) error {
-		last, err = awaitStates(ctx, cl, m, begin, limit, states)
+		last, err = awaitStates(ctx, c, cl, m, begin, limit, states)
 		return err
 	})
 	return last, err
 }
 
-func awaitStates(ctx context.Context, cl *client.Client, m *machine.Machine, begin time.Time, limit time.Duration,
-	states []machine.State) (*machine.Machine, error) {
-	for {
-		step := time.Minute
+func awaitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, begin time.Time,
+	limit time.Duration, states []machine.State) (*machine.Machine, error) {
+	told := tellRetry(c, m, "")
+	for step := time.Second; ; step = min(2*step, time.Minute) {
 		if limit > 0 {
-			step = limit - time.Since(begin)
+			step = min(step, limit-time.Since(begin))
 			if step <= 0 {
 				return nil, fault.New(fault.Timeout, "wait", "%s was not %s within %s", cli.Label(m),
 					cli.StatesText(states), limit)
@@ -61,7 +61,20 @@ func awaitStates(ctx context.Context, cl *client.Client, m *machine.Machine, beg
 		case !fault.Is(err, fault.Timeout):
 			return nil, err
 		}
+		if now, err := cl.Machine(ctx, m.App, m.ID); err == nil {
+			told = tellRetry(c, cli.Owned(now, m.App), told)
+		}
 	}
+}
+
+// tellRetry says on stderr why a machine is not ready yet, where that is another reason than was told before, and
+// returns the reason.
+func tellRetry(c *cli.Env, m *machine.Machine, told string) string {
+	if m.Retry == nil || m.Retry.Tries < 2 || m.Retry.Reason == told {
+		return told
+	}
+	c.Note("%s is %s: %s", cli.Label(m), m.State, cli.RetryText(m.Retry, time.Now()))
+	return m.Retry.Reason
 }
 
 // Wait makes the command "souk wait".
