@@ -7,10 +7,29 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// DrainPlan says where a worker's machines would go if it were drained now.
+// DrainPlan says where a worker's machines would go if it were drained now, and what else is there.
 type DrainPlan struct {
 	Worker cluster.WorkerID `json:"worker"`
 	Moves  []DrainMove      `json:"moves"`
+	Tasks  []DrainTasks     `json:"tasks"` // that run there: a drain waits for them, or ends them for their queue
+	// volumes there that no machine has: they stay with what is in them, by id
+	Volumes []string `json:"volumes"`
+}
+
+// Running counts the tasks.
+func (p *DrainPlan) Running() (n int) {
+	for _, t := range p.Tasks {
+		n += t.Running
+	}
+	return n
+}
+
+// DrainTasks is how many tasks of one job run on a worker.
+type DrainTasks struct {
+	App     string `json:"app"` // "": not known yet, as the worker has just started
+	Job     string `json:"job"`
+	Name    string `json:"name,omitempty"` // of the job, where the member that answers has it
+	Running int    `json:"running"`
 }
 
 // Fate is what becomes of a machine when its worker is drained.
@@ -21,6 +40,7 @@ const (
 	FateMoves Fate = "moves" // it is made anew elsewhere
 	FateStays Fate = "stays" // something ties it to the worker
 	FateStuck Fate = "stuck" // no other worker takes it now
+	FateWaits Fate = "waits" // something is being done to it; what becomes of it is known when that is over
 )
 
 // DrainMove is one machine of a DrainPlan.
@@ -40,6 +60,8 @@ type WorkerCordon struct {
 	Reason string  `json:"reason"`
 	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: somebody must end it
 	Drain  bool    `json:"drain,omitempty"`
+	// with drain: the tasks that run there are ended, and go back to their queues
+	EndTasks bool `json:"end_tasks,omitempty"`
 }
 
 // RemovalList lists the members that were removed.

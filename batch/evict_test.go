@@ -151,3 +151,52 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 }
+
+// TestADrainEndsTasks: a drain that ends tasks has those that run go back to their queue, where they count as evicted and
+// not as failed. None begins while the worker is cordoned, and all of them are done afterwards.
+func TestADrainEndsTasks(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	if _, err := s.Submit(t.Context(), job1, spec(3, "sleep", "1000")); err != nil {
+		t.Fatal(err)
+	}
+	s.until(job1, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	drain := lifecycle.CordonCommand{Owner: "ann", Reason: "disks", Drain: true}
+	if _, err := h.Cordon(ctx, drain); err != nil {
+		t.Fatal(err)
+	}
+	running, err := h.RunningTasks(ctx)
+	if err != nil || len(running) < 2 || running[0].App != "app" || !jobs.IsLife(running[0].Name) {
+		t.Fatalf("%+v, %v", running, err)
+	}
+	drain.EndTasks = true
+	if _, err := h.Cordon(ctx, drain); err != nil {
+		t.Fatal(err)
+	}
+	j := s.evicted(job1, len(running))
+	if j.Failed+j.Retried+j.Running != 0 || j.Waiting != 3 {
+		t.Fatalf("%+v", j)
+	}
+	if left, err := h.RunningTasks(ctx); err != nil || len(left) != 0 {
+		t.Fatalf("%+v, %v", left, err)
+	}
+	tasks, _, err := s.Tasks(ctx, job1, jobs.TaskQuery{Limit: 10})
+	if err != nil || tasks[0].State != "waiting" {
+		t.Fatalf("%+v, %v", tasks, err)
+	}
+	if _, err := h.Cordon(ctx, lifecycle.CordonCommand{End: true}); err != nil {
+		t.Fatal(err)
+	}
+	for ended := range 3 {
+		endOne(t, h)
+		if _, err := s.Wait(ctx, job1, ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if j := s.end(job1); j.State != jobs.Succeeded || j.Succeeded != 3 || j.Evicted != len(running) {
+		t.Fatalf("%+v", j)
+	}
+}

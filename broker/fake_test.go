@@ -38,6 +38,8 @@ type fakeWorker struct {
 	granted  []lifecycle.Grant               // in order
 	quoted   []placement.Request             // in order
 	lease    func(id string) (machine.Lease, bool)
+	tasks    []lifecycle.Task
+	volumes  []machine.Volume
 }
 
 func (w *fakeWorker) ID() cluster.WorkerID { return w.id }
@@ -142,6 +144,18 @@ func (w *fakeWorker) Machines(context.Context, string, bool) ([]*machine.Machine
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.rows)), nil
+}
+
+func (w *fakeWorker) RunningTasks(context.Context) ([]lifecycle.Task, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tasks, nil
+}
+
+func (w *fakeWorker) Volumes(context.Context, string) ([]machine.Volume, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.volumes, nil
 }
 
 func (w *fakeWorker) Watch(_ context.Context, _, id string, f func(*machine.Machine) bool) error {

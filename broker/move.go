@@ -77,7 +77,7 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, out *Moved) e
 	}
 	// what is left of the app goes too
 	gone := fault.CodeOf(err) == "app_not_found"
-	if !m.stopped.IsZero() && m.State == machine.Started && !gone && !uncertain(err) {
+	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !uncertain(err) {
 		// else it may run there: one that runs is enough
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: "user"}
 		if _, again := m.At.Do(ctx, c); again != nil {
@@ -102,9 +102,9 @@ func (b *Broker) vacate(ctx context.Context, o *Order) error {
 	return o.Replaces.stop(ctx)
 }
 
-// stop stops a machine that runs, and waits until it has.
+// stop stops a machine that runs or is to be started again, and waits until it has.
 func (m *Machine) stop(ctx context.Context) error {
-	if m.State != machine.Started && m.State != machine.Suspended {
+	if !wantsUp(m.Machine) && m.State != machine.Suspended {
 		return nil
 	}
 	began := time.Now()
@@ -130,8 +130,7 @@ func (m *Machine) stop(ctx context.Context) error {
 // successor returns the id under which a machine is made anew, and the machine if that has been done already.
 func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Machine, error) {
 	for i := range maxSuccessors {
-		sum := sha256.Sum256(fmt.Appendf(nil, "souk move %s %d", m.ID, i))
-		id := hex.EncodeToString(sum[:7])
+		id := successorID(m.ID, i)
 		_, there, err := b.directory.Find(ctx, m.App, id)
 		switch {
 		case fault.Is(err, fault.NotFound):
@@ -146,6 +145,12 @@ func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Mac
 		"machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
 }
 
+// successorID returns the id of the machine that takes another's place, where i before it are over.
+func successorID(id string, i int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "souk move %s %d", id, i))
+	return hex.EncodeToString(sum[:7])
+}
+
 // tied says what ties a machine to its worker; "" when nothing does.
 func (b *Broker) tied(ctx context.Context, m Machine) string {
 	switch {
@@ -155,13 +160,22 @@ func (b *Broker) tied(ctx context.Context, m Machine) string {
 		return "its volume is there: copy what is on it, destroy both and make them anew"
 	case m.Config.AutoDestroy:
 		return "it goes by itself when it ends (auto_destroy)"
-	case m.State.Transient():
+	case busy(m.Machine):
 		return fmt.Sprintf("it is %s; ask again when that is over", m.State)
 	}
 	if l, err := m.At.CurrentLease(ctx, m.App, m.ID); err == nil {
 		return fmt.Sprintf("%s holds its lease", cmp.Or(l.Owner, "somebody"))
 	}
 	return ""
+}
+
+// busy reports whether something is being done to a machine that ends by itself. One that is between two tries of its
+// restart policy, which may go on for ever, is as good as stopped.
+func busy(m *machine.Machine) bool { return m.State.Transient() && m.State != machine.Restarting }
+
+// wantsUp reports whether a machine runs, or will be started again by itself: after a crash, or after its eviction.
+func wantsUp(m *machine.Machine) bool {
+	return m.State == machine.Started || m.State == machine.Restarting || m.Returns
 }
 
 // MetadataMoved is the metadata key under which a machine that was made anew says whose place it takes.
@@ -180,5 +194,5 @@ func relaunch(m *machine.Machine, id string) *machine.Launch {
 	}
 	c.Metadata[machine.MetadataEpoch] = strconv.FormatUint(machine.FenceEpoch(m)+1, 10)
 	return &machine.Launch{ID: id, Name: m.Name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling,
-		SkipLaunch: m.State != machine.Started, SkipServiceRegistration: m.Cordoned}
+		SkipLaunch: !wantsUp(m), SkipServiceRegistration: m.Cordoned}
 }

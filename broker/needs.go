@@ -143,6 +143,10 @@ type Operator interface {
 // Inspector tells of a worker's machines.
 type Inspector interface {
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
+	// RunningTasks lists the short tasks that have room there.
+	RunningTasks(ctx context.Context) ([]lifecycle.Task, error)
+	// Volumes lists an app's volumes, "" for all.
+	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
 	// Watch calls f with the machine now and after every change, until f returns false or ctx ends.
 	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
 }

@@ -89,7 +89,8 @@ func (a *membersAPI) cordonWorker(w http.ResponseWriter, r *http.Request) error 
 	}
 	most := lifecycle.MaxCordon.Seconds()
 	ttl := time.Duration(min(max(in.TTL, -1), most+1) * float64(time.Second))
-	return a.cordon(w, r, lifecycle.CordonCommand{Owner: in.Owner, Reason: in.Reason, TTL: ttl, Drain: in.Drain})
+	return a.cordon(w, r, lifecycle.CordonCommand{Owner: in.Owner, Reason: in.Reason, TTL: ttl, Drain: in.Drain,
+		EndTasks: in.EndTasks})
 }
 
 func (a *membersAPI) uncordonWorker(w http.ResponseWriter, r *http.Request) error {

@@ -44,6 +44,7 @@ type memWorker struct {
 	dial   func(port int) (runtime.Conn, error)
 	lines  []machine.LogLine
 
+	tasks    []lifecycle.Task
 	images   []cluster.StoredImage
 	noImages error                   // the answer where no images are kept
 	pull     func(name string) error // asked at the end of each pull
@@ -559,6 +560,12 @@ func (w *memWorker) Stats() WorkerStats {
 	}
 	return WorkerStats{Record: w.sell.Record(time.Now()), States: states, RunsDone: map[string]uint64{"start/ok": 1},
 		Refusals: map[string]uint64{"memory": 1}}
+}
+
+func (w *memWorker) RunningTasks(context.Context) ([]lifecycle.Task, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tasks, w.down
 }
 
 // Use is of machines that are up, each the same.

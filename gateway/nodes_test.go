@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/pki"
@@ -108,6 +109,50 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("it was down, and is %s", out.Machine.State)
 	}
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil)
+}
+
+// TestDrainPlanTellsAll: a plan tells the tasks of each job and the volumes that stay; a machine that crashes again and
+// again moves, and is to be started there; one that is being made is waited for.
+func TestDrainPlanTellsAll(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
+	s := newShop(t, w1, w2).open()
+	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
+	loop := s.launch(`{"name":"loop","config":{"image":"demo:1","restart":{"policy":"always"}}}`)
+	young := s.launch(`{"name":"young","config":{"image":"demo:1"}}`)
+	var vol machine.Volume
+	s.want(200, "POST", "/v1/apps/a/volumes", `{"name":"data","size_gb":1}`).into(t, &vol)
+	w2.set(func() { w2.sell.SetCordon(nil) })
+	w1.set(func() {
+		for id, state := range map[string]machine.State{loop.ID: machine.Restarting, young.ID: machine.Creating} {
+			m := *w1.rows[id]
+			m.State = state
+			w1.rows[id] = &m
+		}
+		for _, l := range []jobs.Life{{Job: "j0000000001", Index: 4, Attempt: 1},
+			{Job: "j0000000001", Index: 7, Attempt: 2}, {Job: "j0000000002", Index: 1, Attempt: 1}} {
+			w1.tasks = append(w1.tasks, lifecycle.Task{Name: l.String(), App: "a"})
+		}
+	})
+	var plan api.DrainPlan
+	s.want(200, "GET", "/v1/souk/workers/w1/drain", nil).into(t, &plan)
+	fates := map[string]api.Fate{}
+	for _, m := range plan.Moves {
+		fates[m.Name] = m.Fate
+	}
+	if len(fates) != 2 || fates["loop"] != api.FateMoves || fates["young"] != api.FateWaits {
+		t.Errorf("%+v", plan.Moves)
+	}
+	tasks := []api.DrainTasks{{App: "a", Job: "j0000000001", Running: 2}, {App: "a", Job: "j0000000002", Running: 1}}
+	if !slices.Equal(plan.Tasks, tasks) || plan.Running() != 3 || !slices.Equal(plan.Volumes, []string{vol.ID}) {
+		t.Errorf("%+v", plan)
+	}
+	var out api.Moved
+	s.want(200, "POST", "/v1/souk/apps/a/machines/loop/move", nil).into(t, &out)
+	if out.Machine.State != machine.Started || out.Machine.Worker != "w2" ||
+		w1.rows[loop.ID].State != machine.Destroyed {
+		t.Errorf("%+v, and %s at w1", out.Machine, w1.rows[loop.ID].State)
+	}
+	s.want(412, "POST", "/v1/souk/apps/a/machines/young/move", nil)
 }
 
 // TestAMoveGoesOn: one that broke off before the old machine was destroyed makes no third machine.

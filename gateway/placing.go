@@ -20,13 +20,14 @@ type placingAPI struct {
 	catalog   appOpener
 	broker    placingBroker
 	directory *directory
+	jobs      Jobs // nil: jobs are not taken, and have no names here
 }
 
 // placingBroker is what it needs of the broker.
 type placingBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
-	DrainPlan(ctx context.Context, worker cluster.WorkerID) ([]api.DrainMove, error)
+	DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error)
 	Move(ctx context.Context, m broker.Machine) (*broker.Moved, error)
 }
 
@@ -78,14 +79,21 @@ func (d *directory) evictee(v market.Victim) api.Evictee {
 	return x
 }
 
-// planDrain says where a worker's machines would go.
+// planDrain says where a worker's machines would go, and what else is there.
 func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
-	worker := cluster.WorkerID(r.PathValue("worker"))
-	moves, err := a.broker.DrainPlan(r.Context(), worker)
+	plan, err := a.broker.DrainPlan(r.Context(), cluster.WorkerID(r.PathValue("worker")))
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.DrainPlan{Worker: worker, Moves: moves})
+	for i := range plan.Tasks {
+		if a.jobs == nil {
+			break
+		}
+		if j, err := a.jobs.Status(r.Context(), plan.Tasks[i].Job); err == nil { // else another member has it
+			plan.Tasks[i].Name = j.Spec.Name
+		}
+	}
+	answer(w, http.StatusOK, plan)
 	return nil
 }
 

@@ -26,7 +26,7 @@ type job struct {
 	estimate  int64              // microseconds, of one task
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
-	evicted   int                // attempts that made room for a machine
+	evicted   int                // attempts that made room for a machine or a drain
 	// until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
 	unpaid time.Time
 
@@ -75,7 +75,7 @@ type Result struct {
 	OOM      bool   `json:"m,omitempty"`
 	// nobody saw its end, or it could not be begun for want of something that passes
 	Lost    bool             `json:"l,omitempty"`
-	Evicted string           `json:"v,omitempty"` // it made room for a machine: why, by which rule and for which
+	Evicted string           `json:"v,omitempty"` // it made room for a machine or a drain: why, by which rule and for which
 	Error   string           `json:"e,omitempty"` // why it could not be begun
 	Worker  cluster.WorkerID `json:"w"`
 	Began   int64            `json:"b"`

@@ -41,7 +41,7 @@ type Job struct {
 	Failed    int        `json:"failed"`
 	Cancelled int        `json:"cancelled"`
 	Retried   int        `json:"retried"`           // attempts that failed and were run again
-	Evicted   int        `json:"evicted,omitempty"` // attempts that made room for machines, and were run again
+	Evicted   int        `json:"evicted,omitempty"` // attempts that made room for machines or a drain, and were run again
 	FirstFail *FirstFail `json:"first_failure,omitempty"`
 	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
 	Submitted time.Time  `json:"submitted_at"`

@@ -119,7 +119,9 @@ type CordonCommand struct {
 	Reason string        `json:"reason"`
 	TTL    time.Duration `json:"ttl_ns,omitempty"` // it ends by itself then; 0: somebody must end it
 	Drain  bool          `json:"drain,omitempty"`  // the worker is being emptied
-	End    bool          `json:"end,omitempty"`
+	// with Drain: the tasks that run there are ended and go back to their queues
+	EndTasks bool `json:"end_tasks,omitempty"`
+	End      bool `json:"end,omitempty"`
 }
 
 // The durations of commands travel as nanoseconds, and their names say so. A souk of the version before knows them by

@@ -94,6 +94,8 @@ func (s *cordon) change(c CordonCommand) error {
 	case len(c.Owner) > MaxCordonText || len(c.Reason) > MaxCordonText:
 		return fault.New(fault.Invalid, "cordon",
 			"the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
+	case c.EndTasks && !c.Drain:
+		return fault.New(fault.Invalid, "cordon", "end_tasks is of a drain; a cordon leaves what runs alone")
 	case c.TTL < 0 || c.TTL > MaxCordon:
 		return fault.New(fault.Invalid, "cordon", "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
 	}
@@ -108,9 +110,13 @@ func (s *cordon) change(c CordonCommand) error {
 	return nil
 }
 
-// Cordon carries out a command; the record it leads to is durable when the Out is.
+// Cordon carries out a command; the record it leads to is durable when the Out is. Out.Evict has the tasks that are to
+// end for it.
 func (s *Supervisor) Cordon(now time.Time, c CordonCommand) (Out, error) {
 	s.open(now)
 	err := s.cordon.change(c)
+	if err == nil && c.EndTasks {
+		s.tasks.clear(c.Owner + ": " + c.Reason)
+	}
 	return s.close(), err
 }

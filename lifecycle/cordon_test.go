@@ -27,6 +27,7 @@ func TestCordon(t *testing.T) {
 		"long":               {Owner: "ann", Reason: strings.Repeat("x", 300)},
 		"back in time":       {Owner: "ann", Reason: "disks", TTL: -time.Second},
 		"for ever and a day": {Owner: "ann", Reason: "disks", TTL: 400 * 24 * time.Hour},
+		"not a drain":        {Owner: "ann", Reason: "disks", EndTasks: true},
 	} {
 		if out, err := s.Cordon(at, c); !fault.Is(err, fault.Invalid) || len(out.Records) > 0 {
 			t.Errorf("%s: %v, %d records", what, err, len(out.Records))

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 // together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of
 // a higher band.
 type Task struct {
-	Name       string // its name at the runtime
-	App        string
-	Namespace  string // "" is quota.Default
-	Scheduling machine.Scheduling
-	Want       cluster.Resources
-	Since      time.Time // it has run since then; zero: it is about to begin
+	Name       string             `json:"name"`                // its name at the runtime: jobs.Life
+	App        string             `json:"app"`                 // "": not known yet, as its worker has just started
+	Namespace  string             `json:"namespace,omitempty"` // "" is quota.Default
+	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
+	Want       cluster.Resources  `json:"want"`
+	Since      time.Time          `json:"since,omitzero"` // it has run since then; zero: it is about to begin
 }
 
 // TaskGrace is how long a task has between the signal and the kill when it is evicted, at the most.
@@ -130,6 +131,24 @@ func (s *tasks) evict(p machine.Preemption) bool {
 	return true
 }
 
+// clear asks all tasks to go, as the worker is being emptied: each goes back to its queue. why says who wants that, and
+// what for.
+func (s *tasks) clear(why string) {
+	for _, t := range s.list() {
+		s.out.Evict = append(s.out.Evict, machine.Preemption{Rule: machine.RuleDrain, Machine: t.Name, App: t.App,
+			Rank: t.Scheduling.Rank(), Why: why, At: s.now.UTC()})
+	}
+}
+
+// list returns the tasks by name.
+func (s *tasks) list() []Task {
+	out := make([]Task, 0, len(s.all))
+	for _, name := range slices.Sorted(maps.Keys(s.all)) {
+		out = append(out, *s.all[name])
+	}
+	return out
+}
+
 // leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and
 // the evictions that are to be asked for again.
 func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
@@ -176,6 +195,9 @@ func (s *Supervisor) ReleaseTask(now time.Time, name string) Out {
 	s.tasks.end(name)
 	return s.close()
 }
+
+// Tasks returns the tasks that have room, by name: those that run, and those that are about to.
+func (s *Supervisor) Tasks() []Task { return s.tasks.list() }
 
 // Leaving returns the machine that a task or a machine is being evicted for; "" when it is not.
 func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }

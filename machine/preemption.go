@@ -48,11 +48,11 @@ func (b *EvictionBudget) Valid() string {
 
 // Preemption is one eviction, as the victim's worker carried it out. It stands in the victim and in the events of both.
 type Preemption struct {
-	Rule    string    `json:"rule"`    // why it was allowed: lower-rank
+	Rule    string    `json:"rule"`    // why it was allowed: lower-rank, or drain
 	Machine string    `json:"machine"` // the victim
 	App     string    `json:"app"`
 	Rank    int       `json:"rank"` // of the victim: Scheduling.Rank
-	By      string    `json:"by"`   // the beneficiary: the machine that has its room now
+	By      string    `json:"by"`   // the beneficiary: the machine that has its room now; "" with drain
 	ByApp   string    `json:"by_app"`
 	ByRank  int       `json:"by_rank"`
 	Cost    float64   `json:"cost"` // seconds of work that were lost, as estimated
@@ -60,11 +60,17 @@ type Preemption struct {
 	At      time.Time `json:"at"`
 }
 
-// RuleLowerRank is the only rule there is: a machine of a named band may evict what ranks below it.
-const RuleLowerRank = "lower-rank"
+// The rules.
+const (
+	RuleLowerRank = "lower-rank" // a machine of a named band may evict what ranks below it
+	RuleDrain     = "drain"      // tasks of a worker that is being emptied go back to their queue
+)
 
 // String tells the victim's side in a sentence.
 func (p Preemption) String() string {
+	if p.Rule == RuleDrain {
+		return "evicted, as its worker is drained by " + p.Why
+	}
 	return fmt.Sprintf("preempted by machine %s of app %s (rank %d > %d), rule %s: %s", p.By, p.ByApp, p.ByRank,
 		p.Rank, p.Rule, p.Why)
 }

@@ -264,6 +264,9 @@ func wantFault(t testing.TB, err error, kind fault.Kind, code string) {
 }
 
 // Use is that of one machine.
+func (s *stub) RunningTasks(context.Context) ([]lifecycle.Task, error) {
+	return answer[[]lifecycle.Task](s, "RunningTasks", nil)
+}
 func (s *stub) Use(context.Context) ([]machine.Use, error) {
 	return []machine.Use{{Machine: "d891275c2e5118", App: "a", Name: "web", CPU: 7, MemoryMiB: 3, Processes: 1}}, nil
 }

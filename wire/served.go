@@ -74,6 +74,8 @@ type Inspector interface {
 	Examine(ctx context.Context) []cluster.Finding
 	// Stats are counters for metrics.
 	Stats() lifecycle.Stats
+	// RunningTasks lists the short tasks that have room there: those that run, and those that are about to.
+	RunningTasks(ctx context.Context) ([]lifecycle.Task, error)
 	// Use reads what each machine and task that runs uses.
 	Use(ctx context.Context) ([]machine.Use, error)
 }

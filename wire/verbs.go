@@ -51,6 +51,7 @@ const (
 	pathExamine   = "/wire/examine"
 	pathStats     = "/wire/stats"
 	pathUse       = "/wire/use"
+	pathTasks     = "/wire/tasks"
 	pathImages    = "/wire/images"
 )
 
@@ -224,6 +225,9 @@ func streams() map[string]route {
 		}),
 		pathUse: listed(func(ctx context.Context, k Served, _ none) ([]machine.Use, error) {
 			return k.Use(ctx)
+		}),
+		pathTasks: listed(func(ctx context.Context, k Served, _ none) ([]lifecycle.Task, error) {
+			return k.RunningTasks(ctx)
 		}),
 		pathVolumes: listed(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
 			return k.Volumes(ctx, a.App)

@@ -194,6 +194,13 @@ func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	return gather[machine.Use](ctx, w.Link, pathUse, none{})
 }
 
+// RunningTasks lists the tasks that have room there. A worker of an older souk does not tell.
+func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	return gather[lifecycle.Task](ctx, w.Link, pathTasks, none{})
+}
+
 // Volumes lists an app's volumes, "" for all.
 func (w *Worker) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	return gather[machine.Volume](ctx, w.Link, pathVolumes, listArgs{App: app})

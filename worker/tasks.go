@@ -20,8 +20,8 @@ type Tasks interface {
 	Exited(x runtime.Exit)
 	// Changed tells that the worker's record is another.
 	Changed(rec *cluster.Record)
-	// Evict has a task go for a machine, and be handed back to its queue. It may be told twice. ReleaseTask is the
-	// answer.
+	// Evict has a task go, for a machine or a drain, and be handed back to its queue. It may be told twice. ReleaseTask
+	// is the answer.
 	Evict(p machine.Preemption)
 }
 
@@ -46,6 +46,11 @@ func (w *Worker) AdoptTask(ctx context.Context, t lifecycle.Task) error {
 // ReleaseTask gives a task's room back.
 func (w *Worker) ReleaseTask(ctx context.Context, name string) error {
 	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.ReleaseTask(now, name) })
+}
+
+// RunningTasks lists the tasks that have room here, by name: those that run, and those that are about to.
+func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
+	return read(ctx, w.loop, func(time.Time) ([]lifecycle.Task, error) { return w.loop.sup.Tasks(), nil })
 }
 
 // taskHost is who runs tasks, as the loop sees it; nobody may.

@@ -24,7 +24,7 @@ func Node(c *cli.Env) *cobra.Command {
 		Long: `What is done to a host of a cluster: a member and its worker, which have one id.
 
   cordon    it takes nothing new; what it has stays and runs
-  drain     it is cordoned, and its machines are made anew elsewhere
+  drain     it is cordoned, its machines are made anew elsewhere, its tasks end
   uncordon  it takes things again
   rm        it is gone for good, and may come back only by joining anew
   evict     its disk is in other hands: it is removed, and all keys and tokens that it had open nothing

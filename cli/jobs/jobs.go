@@ -162,7 +162,7 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
 	}
 	if j.Evicted > 0 {
-		line("evicted", "%s made room for machines of a higher band and were run again",
+		line("evicted", "%s made room for a machine or a drain, and ran again",
 			countOf(j.Evicted, "attempt", "attempts"))
 	}
 	if j.Why != "" {

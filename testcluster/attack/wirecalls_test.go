@@ -169,6 +169,10 @@ func workerCalls(id, mark, witness string) []call {
 			_, err := w.Images(ctx)
 			return answered(err) // one without runc says that it keeps none
 		}},
+		{route: "tasks", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.RunningTasks(ctx)
+			return err
+		}},
 		{route: "use", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Use(ctx)
 			return err
