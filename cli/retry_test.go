@@ -15,8 +15,9 @@ func TestRetryText(t *testing.T) {
 		"create failed 4 times; next try in 3 s: no route": {Operation: "create", Tries: 4, Reason: "no route",
 			Next: in(3 * time.Second)},
 		"start failed once; it is tried again now: x": {Operation: "start", Tries: 1, Reason: "x"},
-		ended + "; next try in 28 s":                  {Operation: "restart", Tries: 9, Next: in(28 * time.Second), Reason: ended},
-		ended + "; next try in 1 s":                   {Operation: "restart", Tries: 1, Next: in(-time.Second), Reason: ended},
+		ended + "; next try in 28 s": {Operation: "restart", Tries: 9, Reason: ended,
+			Next: in(28 * time.Second)},
+		ended + "; next try in 1 s": {Operation: "restart", Tries: 1, Reason: ended, Next: in(-time.Second)},
 	} {
 		if got := RetryText(&r, now); got != want {
 			t.Errorf("%q, want %q", got, want)
