@@ -33,7 +33,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 				Cores(machine.MinCPUMilli), e.GetValue())
 		case kind == PortsKind:
 			text = fmt.Sprintf("--%s is written HOST:PORT or HOST:PORT/udp, a port of the worker's host and one of "+
-				"the machine, such as 8080:80, not %q", f.Name, e.GetValue())
+				"the machine, such as 8080:80, or with an IP address of the host, such as 127.0.0.1:8080:80, not %q",
+				f.Name, e.GetValue())
 		case kind == LinesKind:
 			text = fmt.Sprintf("--%s is a number of lines, 0 or more, not %q", f.Name, e.GetValue())
 		case kind == "size":

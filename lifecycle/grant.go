@@ -157,28 +157,30 @@ func (s *commands) against(id, app string, c *machine.Config, to Connection) []m
 	if c.Network == nil || len(c.Network.Publish) == 0 {
 		return no
 	}
-	want := map[string]bool{}
-	for _, p := range c.Network.Publish {
-		want[p.String()] = true
-	}
 	for _, other := range s.rows {
 		m := &other.Machine
 		if m.ID == id || other.destroyed() || m.Config.Network == nil {
 			continue
 		}
-		for _, p := range m.Config.Network.Publish {
-			if !want[p.String()] {
+		who := "a machine of another app"
+		if m.App == app {
+			who = "machine " + m.ID
+		}
+		for _, p := range c.Network.Publish {
+			i := slices.IndexFunc(m.Config.Network.Publish, p.Overlaps)
+			if i < 0 {
 				continue
 			}
-			had := "a machine of another app that publishes it"
-			if m.App == app {
-				had = "machine " + m.ID + " that publishes it"
+			what := "it"
+			if o := m.Config.Network.Publish[i]; o.At() != p.At() {
+				what = o.String()
 			}
 			wanted := p.String() + " free"
 			no = slices.DeleteFunc(no, func(c machine.Clause) bool {
 				return c.Code == placement.CodePort && c.Wanted == wanted
 			})
-			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: wanted, Had: had})
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: wanted,
+				Had: who + " that publishes " + what})
 		}
 	}
 	slices.SortFunc(no, func(a, b machine.Clause) int {

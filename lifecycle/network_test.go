@@ -52,6 +52,9 @@ func TestPortsOfTheHost(t *testing.T) {
 	refused(s, same, grantOf(two, publishing(80), func(g *lifecycle.Grant) {
 		g.Connection.No = []machine.Clause{{Code: placement.CodePort, Wanted: "80/tcp free", Had: "it leads elsewhere"}}
 	}))
+	onLoopback := func(g *lifecycle.Grant) { g.Launch.Config.Network.Publish[0].Address = "127.0.0.1" }
+	refused(s, "127.0.0.1:80/tcp free, machine "+one+" that publishes 80/tcp",
+		grantOf(two, publishing(80), onLoopback))
 	if out := s.Grant(at, 3, grantOf(one, publishing(80))); len(out.Replies) > 0 && out.Replies[0].Err != nil {
 		t.Error(out.Replies[0].Err)
 	}

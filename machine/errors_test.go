@@ -68,6 +68,16 @@ func refused() [][2]string {
 			`{"config": {"image": "nginx", "network": {"publish": [{"host_port": 80, "port": 80, "protocol": "sctp"}]}}}`},
 		{"port twice", `{"config": {"image": "nginx", "network": {"publish": [` +
 			many(2, `{"host_port": 80, "port": 80}`) + `]}}}`},
+		{"port at one address and at all", `{"config": {"image": "nginx", "network": {"publish": [` +
+			`{"address": "127.0.0.1", "host_port": 81, "port": 80}, {"address": "0.0.0.0", "host_port": 81, "port": 80}]}}}`},
+		{"port at a name", `{"config": {"image": "nginx", "network": {"publish": [` +
+			`{"address": "localhost", "host_port": 81, "port": 80}]}}}`},
+		{"port at the loopback of IPv6", `{"config": {"image": "nginx", "network": {"publish": [` +
+			`{"address": "::1", "host_port": 81, "port": 80}]}}}`},
+		{"port at an address of many", `{"config": {"image": "nginx", "network": {"publish": [` +
+			`{"address": "ff02::1", "host_port": 81, "port": 80}]}}}`},
+		{"port at an address of a link", `{"config": {"image": "nginx", "network": {"publish": [` +
+			`{"address": "fe80::1%eth0", "host_port": 81, "port": 80}]}}}`},
 		{"many published ports", `{"config": {"image": "nginx", "network": {"publish": [` +
 			many(65, `{"host_port": 80, "port": 80}`) + `]}}}`},
 		{"from no app", `{"config": {"image": "nginx", "network": {"from": ["A B"]}}}`},

@@ -1,9 +1,11 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // NetworkMode says which network a machine is in.
@@ -26,6 +28,7 @@ type Network struct {
 
 // Publish is a port of the worker's host that leads to one of the machine.
 type Publish struct {
+	Address  string `json:"address,omitempty"`  // of the host, an IP address; "", 0.0.0.0 and :: are all of them
 	Protocol string `json:"protocol,omitempty"` // tcp, which is "" too, or udp
 	HostPort int    `json:"host_port"`
 	Port     int    `json:"port"`
@@ -41,12 +44,29 @@ const (
 	MaxEgress  = 64
 )
 
-// String is the port of the host, as "8080/tcp".
+// String is the port of the host, as "8080/tcp" or "127.0.0.1:8080/tcp".
 func (p Publish) String() string {
-	if p.Protocol == "udp" {
-		return fmt.Sprintf("%d/udp", p.HostPort)
+	port := strconv.Itoa(p.HostPort)
+	if at := p.At(); at.IsValid() {
+		port = netip.AddrPortFrom(at, uint16(p.HostPort)).String()
 	}
-	return fmt.Sprintf("%d/tcp", p.HostPort)
+	return port + "/" + cmp.Or(p.Protocol, "tcp")
+}
+
+// At returns the only address of the host at which the port is published; the zero Addr means all of them.
+func (p Publish) At() netip.Addr {
+	at, err := netip.ParseAddr(p.Address)
+	if err != nil || at.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return at
+}
+
+// Overlaps reports whether two publications need the same port of an address: of one address, or one of them of all.
+func (p Publish) Overlaps(o Publish) bool {
+	a, b := p.At(), o.At()
+	return p.HostPort == o.HostPort && cmp.Or(p.Protocol, "tcp") == cmp.Or(o.Protocol, "tcp") &&
+		(a == b || !a.IsValid() || !b.IsValid())
 }
 
 // NetworkOf returns the network that a config asks for, its mode never "".
@@ -100,9 +120,33 @@ func (n *Network) checkPublish() error {
 		if err := first(checkPort(at+".host_port", p.HostPort), checkPort(at+".port", p.Port)); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(n.Publish[:i], func(o Publish) bool { return o.String() == p.String() }) {
+		if err := checkPublishAddress(at+".address", p.Address); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(n.Publish[:i], p.Overlaps) {
 			return bad("%s.host_port %s is published twice: a port of the host leads to one of the machine", at, p)
 		}
+	}
+	return nil
+}
+
+// checkPublishAddress refuses what is no address that a host can have, and the loopback of IPv6: the kernel takes no
+// answer to ::1 that comes from another device (it looks for ::1 on that device alone), so rules cannot lead it to a
+// container.
+func checkPublishAddress(at, text string) error {
+	if text == "" {
+		return nil
+	}
+	a, err := netip.ParseAddr(text)
+	switch {
+	case err != nil || a.Zone() != "" || a.Is4In6():
+		return bad("%s must be an IP address of the worker's host, such as 127.0.0.1, or be left out for all of them, "+
+			"not %s", at, quote(text))
+	case a == netip.IPv6Loopback():
+		return unsupported("%s ::1 leads to no container: the kernel passes nothing on from the loopback of IPv6; "+
+			"publish at 127.0.0.1", at)
+	case a.IsMulticast() || a.IsLinkLocalUnicast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return bad("%s must be an address that the worker's host alone has, and %s is none", at, a)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func examples() map[string]string {
 	ports := `{"services": [{"internal_port": 80, "min_machines_running": 1, "concurrency": {"type": "requests", "soft_limit": 20}, ` +
 		`"ports": [{"port": 443, "handlers": ["tls", "http"], "force_https": true, "http_options": {"h2_backend": true, "idle_timeout": 60, ` +
 		`"response": {"headers": {"Server": false}}}}, {"port": 25, "handlers": ["proxy_proto"], "proxy_proto_options": {"version": "v2"}}]}]}`
-	publish := `{"image": "nginx", "network": {"publish": [{"protocol": "udp", "host_port": 53, "port": 5353}]}}`
+	publish := `{"image": "nginx", "network": {"publish": [{"address": "127.0.0.1", "protocol": "udp", "host_port": 53, "port": 5353}]}}`
 	return map[string]string{
 		"config.image":                                                `{"image": "nginx"}`,
 		"config.env":                                                  `{"env": {"A": "1"}}`,
@@ -212,6 +212,7 @@ func examples() map[string]string {
 		"config.cache_drive":                                          `{"cache_drive": {"size_mb": 64}}`,
 		"config.spot":                                                 `{"spot": {"max_price_fraction": 0.5}}`,
 		"config.network.mode":                                         `{"image": "nginx", "network": {"mode": "none"}}`,
+		"config.network.publish[].address":                            publish,
 		"config.network.publish[].protocol":                           publish,
 		"config.network.publish[].host_port":                          publish,
 		"config.network.publish[].port":                               publish,

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +29,8 @@ func (o *networkFlags) add(f *pflag.FlagSet) {
 		"own: a link and an address (default for images); none: loopback alone; host: that of the worker's host, "+
 			"where the worker allows it")
 	f.VarP(&o.publish, "publish", "p",
-		"HOST:PORT[/udp], a port of the worker's host that leads to one of the machine; repeatable")
+		"[ADDRESS:]HOST:PORT[/udp], a port of the worker's host that leads to one of the machine, at all of the "+
+			"host's addresses or at one, such as 127.0.0.1; repeatable")
 	f.StringArrayVar(&o.from, "allow-from", nil, "APP, another app whose machines may connect to it; repeatable")
 	f.StringArrayVar(&o.egress, "egress", nil,
 		"a network outside that it may reach, such as 192.0.2.0/24, and no other; none: nothing outside; repeatable "+
@@ -56,7 +59,7 @@ func (o *networkFlags) apply(c *machine.Config) {
 	c.Network = &n
 }
 
-// publishFlag is a list of ports, each written HOST:PORT or HOST:PORT/udp.
+// publishFlag is a list of ports, each written [ADDRESS:]HOST:PORT[/udp], an address of IPv6 in brackets.
 type publishFlag []machine.Publish
 
 // Type is what the flag's value is called.
@@ -66,7 +69,11 @@ func (*publishFlag) Type() string { return cli.PortsKind }
 func (p *publishFlag) String() string {
 	var out []string
 	for _, x := range *p {
-		out = append(out, fmt.Sprintf("%d:%d/%s", x.HostPort, x.Port, cmp.Or(x.Protocol, "tcp")))
+		text := fmt.Sprintf("%d:%d/%s", x.HostPort, x.Port, cmp.Or(x.Protocol, "tcp"))
+		if x.Address != "" {
+			text = net.JoinHostPort(x.Address, text)
+		}
+		out = append(out, text)
 	}
 	return strings.Join(out, ",")
 }
@@ -74,8 +81,15 @@ func (p *publishFlag) String() string {
 // Set adds one.
 func (p *publishFlag) Set(text string) error {
 	ports, protocol, said := strings.Cut(text, "/")
-	host, port, both := strings.Cut(ports, ":")
 	var x machine.Publish
+	if strings.Count(ports, ":") > 1 {
+		address, rest, err := cutAddress(ports)
+		if err != nil {
+			return err
+		}
+		x.Address, ports = address, rest
+	}
+	host, port, both := strings.Cut(ports, ":")
 	var errs [2]error
 	x.HostPort, errs[0] = strconv.Atoi(host)
 	x.Port, errs[1] = strconv.Atoi(port)
@@ -90,4 +104,21 @@ func (p *publishFlag) Set(text string) error {
 	}
 	*p = append(*p, x)
 	return nil
+}
+
+// cutAddress takes the address off "ADDRESS:HOST:PORT"; all of a host's are "".
+func cutAddress(text string) (address, rest string, err error) {
+	i := strings.LastIndexByte(text[:strings.LastIndexByte(text, ':')], ':')
+	at, rest := text[:i], text[i+1:]
+	inner := strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")
+	a, err := netip.ParseAddr(inner)
+	switch {
+	case err != nil:
+		return "", "", err
+	case a.Is6() != (len(at) == len(inner)+2): // an address of IPv6 has brackets, one of IPv4 none
+		return "", "", strconv.ErrSyntax
+	case a.IsUnspecified():
+		return "", rest, nil
+	}
+	return a.String(), rest, nil
 }

@@ -96,7 +96,10 @@ souk completion tcsh
 souk help nothing
 souk run -p 80 nginx
 souk run --publish 8080:80/sctp nginx
-souk run --publish 127.0.0.1:8080:80 nginx
+souk run --publish localhost:8080:80 nginx
+souk run --publish 127.0.0.1::80 nginx
+souk run --publish ::1:8080:80 nginx
+souk run --publish [127.0.0.1]:8080:80 nginx
 souk run --port 8080:80 nginx
 `
 

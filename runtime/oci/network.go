@@ -76,7 +76,8 @@ const hostDenied = "the worker lets no machine share its host's network: start i
 
 func ports(list []machine.Publish) (out []netplan.Port) {
 	for _, p := range list {
-		out = append(out, netplan.Port{UDP: p.Protocol == "udp", Host: uint16(p.HostPort), To: uint16(p.Port)})
+		out = append(out, netplan.Port{UDP: p.Protocol == "udp", Address: p.At(), Host: uint16(p.HostPort),
+			To: uint16(p.Port)})
 	}
 	return out
 }

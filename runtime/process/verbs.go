@@ -3,11 +3,13 @@ package process
 import (
 	"context"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
 )
@@ -89,6 +91,8 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 func (r *Runtime) newEnough(ctx context.Context, in *frame.Container) error {
 	needs := frame.Apart
 	switch {
+	case in != nil && in.Network != nil && slices.ContainsFunc(in.Network.Publish, narrow):
+		needs = frame.Narrow
 	case in != nil && in.Network != nil:
 		needs = frame.Networks
 	case in != nil:
@@ -107,6 +111,8 @@ func (r *Runtime) newEnough(ctx context.Context, in *frame.Container) error {
 		"the reaper is still of an older souk, which would run the machine as another: it is replaced once the "+
 			"commands that run in its machines have ended")
 }
+
+func narrow(p netplan.Port) bool { return p.Address.IsValid() }
 
 // Signal sends sig to the main process; 0 is the one that it is to be stopped by.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {

@@ -156,7 +156,7 @@ func (n *Net) layAll(want rules) error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("the host's rules: %w", err)
 	}
-	n.laid = &want
+	n.laid, n.ours = &want, true
 	return nil
 }
 

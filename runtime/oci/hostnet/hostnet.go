@@ -42,7 +42,8 @@ type Net struct {
 	tree string
 
 	mu   sync.Mutex
-	laid *rules          // nil: not by this process
+	laid *rules          // as of this process or, of containers that it took over, of an earlier one; nil: not yet
+	ours bool            // laid by this process: an earlier one may have been of another version
 	kept map[string]kept // containers by name
 }
 
@@ -148,7 +149,7 @@ func (n *Net) lay(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	want := rulesOf(p)
-	if n.laid != nil && *n.laid == want {
+	if n.ours && *n.laid == want {
 		if is, err := n.there(want); is || err != nil { // Guard looks closer, as soon as a rule goes
 			return err
 		}
@@ -254,8 +255,15 @@ func forget(ports []netplan.Port) {
 
 // elementsFor are what leads to a container from its ports, in one of the maps.
 func elementsFor(ports []netplan.Port, at Addresses, i int) (es []nftables.SetElement) {
+	to := at.V6
+	if i%2 == 0 {
+		to = at.V4
+	}
 	for _, p := range ports {
-		es = append(es, element(p, [2]netip.Addr{at.V4, at.V6}[i]))
+		in := p.Address.IsValid() == (i >= 2) && (i != 2 || p.Address.Is4())
+		if in {
+			es = append(es, element(p, to))
+		}
 	}
 	return es
 }
@@ -295,12 +303,12 @@ func PortsInUse(ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, e
 func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
 	out := map[netplan.Port]string{}
 	for _, p := range ports {
-		used, err := listening(p)
+		why, err := unusable(p)
 		if err != nil {
 			return nil, err
 		}
-		if used {
-			out[p] = fmt.Sprintf("port %d of this host is one on which a program of the host listens", p.Host)
+		if why != "" {
+			out[p] = why
 		}
 	}
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
@@ -308,21 +316,16 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 		return nil, err
 	}
 	for _, t := range tables {
-		led, err := elements(c, portMaps(t)[1])
+		led, err := ledBy(c, t)
 		if err != nil {
 			continue // it is not of souk's making
 		}
 		for _, p := range ports {
-			e, is := led[string(element(p, of).Key)]
-			to, _ := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)])
-			if !is || to == of {
-				continue
-			}
-			there, err := addresses(t.Name)
+			there, err := leads(led, p, of, t.Name)
 			if err != nil {
 				return nil, err
 			}
-			if there[to] { // else what led there is gone
+			if there {
 				out[p] = fmt.Sprintf("port %d of this host leads to another machine already", p.Host)
 			}
 		}
@@ -330,22 +333,58 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 	return out, nil
 }
 
-// listening reports whether a program of the host listens on a port.
-func listening(p netplan.Port) (bool, error) {
-	var err error
+// ledBy are the ports of the host that the rules of a table lead to containers, by IPv6 address of the container.
+func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, error) {
+	out := map[netplan.Port]netip.Addr{}
+	maps := portMaps(t)
+	for _, i := range []int{ofAllAddresses, ofOneAddress} {
+		es, err := elements(c, maps[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range es {
+			to, _ := netip.AddrFromSlice(e.Val[:max(0, len(e.Val)-4)])
+			out[portOf(e)] = to
+		}
+	}
+	return out, nil
+}
+
+// leads reports whether a port, or one that overlaps it, leads to a container of the table's worker that has another
+// IPv6 address, and is there.
+func leads(led map[netplan.Port]netip.Addr, p netplan.Port, of netip.Addr, tree string) (bool, error) {
+	for other, to := range led {
+		if to == of || !p.Overlaps(other) {
+			continue
+		}
+		if there, err := addresses(tree); err != nil || there[to] { // else what led there is gone
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// unusable says why a port of the host cannot be published; "": it can, as far as programs of the host go.
+func unusable(p netplan.Port) (why string, err error) {
+	var at net.IP // nil: all addresses
+	if p.Address.IsValid() {
+		at = p.Address.AsSlice()
+	}
 	var ln interface{ Close() error }
 	if p.UDP {
-		ln, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(p.Host)})
+		ln, err = net.ListenUDP("udp", &net.UDPAddr{IP: at, Port: int(p.Host)})
 	} else {
-		ln, err = net.ListenTCP("tcp", &net.TCPAddr{Port: int(p.Host)})
+		ln, err = net.ListenTCP("tcp", &net.TCPAddr{IP: at, Port: int(p.Host)})
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return true, nil
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf("port %d of this host is one on which a program of the host listens", p.Host), nil
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Sprintf("this host has no address %s", p.Address), nil
+	case err != nil:
+		return "", err
 	}
-	if err != nil {
-		return false, err
-	}
-	return false, ln.Close()
+	return "", ln.Close()
 }
 
 // elements gives the values of a map by their keys; none of a map that is not there.
@@ -492,7 +531,7 @@ func Unused(is func(name string) bool) ([]string, error) {
 func (n *Net) Remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.laid = nil
+	n.laid, n.ours = nil, false
 	return RemoveTable(n.tree)
 }
 

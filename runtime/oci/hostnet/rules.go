@@ -141,7 +141,9 @@ func masquerade() rule { return rule{&expr.Masq{}} }
 const (
 	reg32x0 = unix.NFT_REG32_00
 	reg32x1 = unix.NFT_REG32_01
+	reg32x2 = unix.NFT_REG32_02
 	reg32x4 = unix.NFT_REG32_04
+	reg32x5 = unix.NFT_REG32_05
 )
 
 func toResolver(dns netip.AddrPort) rule {
@@ -166,31 +168,58 @@ func speakAs(a netip.Addr) rule {
 // published looks a port of the host up, and goes where that leads.
 func published(m *nftables.Set) rule {
 	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
-	if m.Name == ports6 {
+	if m.Name == ports6 || m.Name == at6 {
 		head, family, port = both(notToNet(host(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
 	}
-	return both(head, local(), rule{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0},
-		&expr.Payload{DestRegister: reg32x1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+	key := rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0}}
+	at := func(offset, size uint32) {
+		key = append(key, &expr.Payload{DestRegister: reg32x1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+			Len: size})
+	}
+	after := uint32(reg32x1) // where the port lies
+	switch m.Name {
+	case at4:
+		at(16, 4)
+		after = reg32x2
+	case at6:
+		at(24, 16)
+		after = reg32x5
+	}
+	return both(head, local(), key, rule{
+		&expr.Payload{DestRegister: after, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Lookup{SourceRegister: reg32x0, DestRegister: reg32x0, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg32x0, RegProtoMin: port, Specified: true},
 	})
 }
 
+// The maps of ports of the host that lead to containers, in the order of portMaps: at all addresses of the host, then
+// at one.
 const (
 	ports4 = "ports4"
 	ports6 = "ports6"
+	at4    = "at4"
+	at6    = "at6"
+)
+
+// ofAllAddresses and ofOne are the maps in which each port leads to the IPv6 address of its container, by which the
+// container is known. In the latter a port of an IPv4 address is entered as ::ffff:a.b.c.d, which no packet has.
+const (
+	ofAllAddresses = 1
+	ofOneAddress   = 3
 )
 
 // portMaps are the ports of the host that lead to containers.
-func portMaps(t *nftables.Table) [2]*nftables.Set {
-	one := func(name string, a nftables.SetDatatype) *nftables.Set {
+func portMaps(t *nftables.Table) [4]*nftables.Set {
+	one := func(name string, to nftables.SetDatatype, key ...nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, IsMap: true, Concatenation: true,
-			KeyByteOrder: binaryutil.BigEndian,
-			KeyType:      nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService),
-			DataType:     nftables.MustConcatSetType(a, nftables.TypeInetService)}
+			KeyByteOrder: binaryutil.BigEndian, KeyType: nftables.MustConcatSetType(key...),
+			DataType: nftables.MustConcatSetType(to, nftables.TypeInetService)}
 	}
-	return [2]*nftables.Set{one(ports4, nftables.TypeIPAddr), one(ports6, nftables.TypeIP6Addr)}
+	const protocol, port = 0, 1
+	k := [...]nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
+	ip4, ip6 := nftables.TypeIPAddr, nftables.TypeIP6Addr
+	return [4]*nftables.Set{one(ports4, ip4, k[:]...), one(ports6, ip6, k[:]...),
+		one(at4, ip4, k[protocol], ip4, k[port]), one(at6, ip6, k[protocol], ip6, k[port])}
 }
 
 // element is a port of the host, and where it leads.
@@ -200,8 +229,28 @@ func element(p netplan.Port, a netip.Addr) nftables.SetElement {
 		protocol = unix.IPPROTO_UDP
 	}
 	pad := func(port uint16) []byte { return append(binary.BigEndian.AppendUint16(nil, port), 0, 0) }
-	return nftables.SetElement{Key: append([]byte{protocol, 0, 0, 0}, pad(p.Host)...),
-		Val: append(a.AsSlice(), pad(p.To)...)}
+	key := []byte{protocol, 0, 0, 0}
+	switch {
+	case p.Address.IsValid() && a.Is4():
+		key = append(key, p.Address.AsSlice()...)
+	case p.Address.IsValid():
+		at := p.Address.As16()
+		key = append(key, at[:]...)
+	}
+	return nftables.SetElement{Key: append(key, pad(p.Host)...), Val: append(a.AsSlice(), pad(p.To)...)}
+}
+
+// portOf is the port of the host that an element of a map is for.
+func portOf(e nftables.SetElement) (p netplan.Port) {
+	k := e.Key
+	if len(k) < 8 {
+		return p
+	}
+	p.UDP, p.Host = k[0] == unix.IPPROTO_UDP, binary.BigEndian.Uint16(k[len(k)-4:])
+	if a, is := netip.AddrFromSlice(k[4 : len(k)-4]); is {
+		p.Address = a.Unmap()
+	}
+	return p
 }
 
 // metadata is where clouds tell a host its secrets. Nothing else is there.
@@ -238,10 +287,17 @@ func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
 
 // ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
 // containers come and go; but for which ports are published.
-func ofHost(r rules, maps [2]*nftables.Set) []chain {
+func ofHost(r rules, maps [4]*nftables.Set) []chain {
 	g, cluster := r.group, r.cluster
-	ports := []rule{published(maps[0]), published(maps[1])}
-	in := ports
+	var ports, in []rule
+	for _, m := range maps {
+		ports = append(ports, published(m))
+		if m.Name == at4 { // a neighbour may send to the host's loopback, too: nothing has refused that here
+			in = append(in, both(notToNet(loopback), published(m)))
+			continue
+		}
+		in = append(in, published(m))
+	}
 	if r.dns.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 			in = append([]rule{both(fromGroup(g), to(host(netplan.Resolver)), toPort(p, 53), toResolver(r.dns))}, in...)

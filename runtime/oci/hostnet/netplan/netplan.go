@@ -4,6 +4,7 @@ package netplan
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -28,9 +29,16 @@ type Network struct {
 
 // Port is one of the host that leads to one of the container.
 type Port struct {
-	UDP  bool   `json:"udp,omitempty"`
-	Host uint16 `json:"host"`
-	To   uint16 `json:"to"`
+	UDP     bool       `json:"udp,omitempty"`
+	Address netip.Addr `json:"address,omitzero"` // of the host, the only one; zero: all of them
+	Host    uint16     `json:"host"`
+	To      uint16     `json:"to"`
+}
+
+// Overlaps reports whether two ports need the same one of an address of the host.
+func (p Port) Overlaps(o Port) bool {
+	return p.UDP == o.UDP && p.Host == o.Host &&
+		(p.Address == o.Address || !p.Address.IsValid() || !o.Address.IsValid())
 }
 
 // Resolver is where a container finds the cluster's DNS, and its way out: an address of its link, and of nothing else.
@@ -59,14 +67,14 @@ func (n *Network) Check() error {
 			return bad("a network that may be reached is not valid")
 		}
 	}
-	seen := map[Port]bool{}
-	for _, p := range n.Publish {
-		key := Port{UDP: p.UDP, Host: p.Host}
-		if p.Host == 0 || p.To == 0 || seen[key] {
+	for i, p := range n.Publish {
+		if p.Host == 0 || p.To == 0 || slices.ContainsFunc(n.Publish[:i], p.Overlaps) {
 			return bad("port %d of the host cannot lead to port %d of the machine: name each once, from 1 up", p.Host,
 				p.To)
 		}
-		seen[key] = true
+		if a := p.Address; a.IsUnspecified() || a == netip.IPv6Loopback() || a.Zone() != "" || a.Is4In6() {
+			return bad("a port of the host cannot be published at %s", a)
+		}
 	}
 	return nil
 }
