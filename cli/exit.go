@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // The exit codes. docs/reference/exit-codes.md says the same, and a test holds it to this list.
@@ -19,6 +20,8 @@ const (
 	exitDenied      = 77  // the token is missing or wrong
 	exitInvalid     = 78  // the spec is wrong, or can never fit: mend it
 	exitTimeout     = 124 // it did not happen in the time given
+	exitNotExecuted = 126 // of exec, as a shell has it: the command cannot be executed
+	exitNoCommand   = 127 // of exec, as a shell has it: there is no such command
 	exitInterrupted = 130 // ^C
 )
 
@@ -52,6 +55,8 @@ func ExitDocs() []exitDoc {
 			"The request can never succeed as it stands: a malformed spec, or one that no worker could ever hold.",
 		},
 		{exitTimeout, "timeout", "It did not happen in the time given."},
+		{exitNotExecuted, "not executable", "souk exec: the command is there, and cannot be executed."},
+		{exitNoCommand, "no such command", "souk exec: the machine has no command of that name."},
 		{exitInterrupted, "interrupted", "Interrupted by ^C or SIGTERM (but souk dev, which ends with 0)."},
 	}
 }
@@ -60,6 +65,25 @@ func ExitDocs() []exitDoc {
 type TaskCode int
 
 func (t TaskCode) Error() string { return fmt.Sprintf("the task ended with %d", int(t)) }
+
+// NotRun is why a command beside a machine's program was not executed. Its exit code is the one of a shell.
+type NotRun struct{ Err error }
+
+func (n NotRun) Error() string { return n.Err.Error() }
+
+// Unwrap gives the fault.
+func (n NotRun) Unwrap() error { return n.Err }
+
+// code is the exit code; 0: it failed for another reason.
+func (n NotRun) code() int {
+	switch fault.CodeOf(n.Err) {
+	case runtime.CodeNoProgram:
+		return exitNoCommand
+	case runtime.CodeNotExecutable:
+		return exitNotExecuted
+	}
+	return 0
+}
 
 // usageError is a command line that cannot be understood.
 type usageError struct{ text string }
@@ -81,6 +105,9 @@ func ExitCode(err error) int {
 	}
 	if t, ok := errors.AsType[TaskCode](err); ok {
 		return int(t) & 0xff
+	}
+	if n, ok := errors.AsType[NotRun](err); ok && n.code() != 0 {
+		return n.code()
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
 		return ExitUsage

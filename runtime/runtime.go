@@ -195,6 +195,12 @@ type Pauser interface {
 	Resume(ctx context.Context, machine string) error
 }
 
+// Codes of the errors of a program that cannot be executed.
+const (
+	CodeNoProgram     = "program"        // there is none of that name, or its interpreter is missing
+	CodeNotExecutable = "not_executable" // it is a directory, its user may not, or it is for another architecture
+)
+
 // Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and outlives the host's going
 // down. It is the same attempt that goes on from there: its processes have the SOUK_FENCE that they had.
 //

@@ -377,7 +377,7 @@ func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	if err == nil && c.JSON {
 		c.JSONLine(c.Out, map[string]int{"exit_code": code})
 	}
-	return execEnd(ctx, code, err)
+	return execEnd(ctx, code, notRun(err))
 }
 
 // execTerminal is exec with this terminal, which is as it was when it returns.
@@ -393,7 +393,15 @@ func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		r.Stdin = c.In
 	}
 	code, err := cl.Exec(ctx, m.App, m.ID, r)
-	return execEnd(ctx, code, err)
+	return execEnd(ctx, code, notRun(err))
+}
+
+// notRun marks the error of a command, whose exit code is then that of a shell where it could not be executed.
+func notRun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cli.NotRun{Err: err}
 }
 
 // execEnd is how a command's end is told.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // program is what a command does, worked out beforehand.
@@ -64,7 +65,7 @@ func parse(argv []string) (program, error) {
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 func unknown(name string) error {
-	return fault.New(fault.Precondition, "program",
+	return fault.New(fault.Precondition, runtime.CodeNoProgram,
 		"the program %q does not exist on this worker (it is a fake, and knows true, false, echo, cat, sleep and sh "+
 			"-c)", name)
 }

@@ -392,10 +392,10 @@ func programIn(root string, s *frame.Start) error {
 	at, err := rootfs.Program(root, s.Argv[0], s.Container.Dir, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 			"%s in the image cannot be executed: it is a directory, or nobody may (chmod +x)", s.Argv[0])
 	case err != nil:
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNoProgram,
 			"there is no program %s in the image: name one that it has, with its path or in its PATH (%s)", s.Argv[0],
 			path)
 	}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // Engine is one OCI runtime, and where it keeps what it knows of its containers. All that lies there may hold secrets,
@@ -193,14 +194,15 @@ func said(log string, err error) error {
 	if name, why, found := strings.Cut(tried, ": "); found {
 		switch {
 		case strings.Contains(why, "not found"), strings.Contains(why, "no such file"):
-			return fault.New(fault.Precondition, "program",
+			return fault.New(fault.Precondition, runtime.CodeNoProgram,
 				"there is no program %s in the image: name one that it has, with its path or in its PATH", name)
 		case strings.Contains(why, "permission denied"), strings.Contains(why, "is a directory"):
-			return fault.New(fault.Precondition, "program",
+			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 				"%s in the image cannot be executed: it is a directory, or its user may not (chmod +x)", name)
 		case strings.Contains(why, "exec format error"):
-			return fault.New(fault.Precondition, "program", "%s is not a program for this worker (another "+
-				"architecture, or a script without a #! line)", name)
+			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
+				"%s is not a program for this worker (another "+
+					"architecture, or a script without a #! line)", name)
 		}
 	}
 	code := "engine"

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -48,7 +49,7 @@ func program(argv, env []string, dir string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", fault.New(fault.Precondition, "program",
+	return "", fault.New(fault.Precondition, runtime.CodeNoProgram,
 		"the program %q is not on the PATH %s of this worker: install it there, or name it by its full path", name,
 		path)
 }
@@ -57,14 +58,16 @@ func executable(p, name string) error {
 	st, err := os.Stat(p)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNoProgram,
 			"the program %s does not exist on this worker: install it, or name another", name)
 	case err != nil:
-		return fault.Wrap(err, fault.Precondition, "program", "the program %s cannot be looked at on this worker", name)
+		return fault.Wrap(err, fault.Precondition, runtime.CodeNoProgram,
+			"the program %s cannot be looked at on this worker", name)
 	case st.IsDir():
-		return fault.New(fault.Precondition, "program", "%s is a directory on this worker: name a program", name)
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
+			"%s is a directory on this worker: name a program", name)
 	case st.Mode()&0o111 == 0:
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 			"%s may not be executed on this worker: make it executable (chmod +x), or run it with its interpreter",
 			name)
 	}
@@ -75,10 +78,10 @@ func executable(p, name string) error {
 func execFault(err error, name, dir string, o *owner) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNoProgram,
 			"the program %s cannot be executed on this worker: the interpreter it names does not exist", name)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 			"%s is not a program for this worker (another architecture, or a script without a #! line)", name)
 	case errors.Is(err, syscall.EINVAL): // before the fork: the strings cannot be handed to the kernel
 		return fault.New(fault.Invalid, "argv",
@@ -89,11 +92,11 @@ func execFault(err error, name, dir string, o *owner) error {
 				"files")
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		if o != nil {
-			return fault.New(fault.Precondition, "user",
+			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 				"user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths, or "+
 					"name a user who may with --user", o.uid, name, dir)
 		}
-		return fault.New(fault.Precondition, "program", "souk may not execute %s on this worker", name)
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable, "souk may not execute %s on this worker", name)
 	}
 	return fault.Wrap(err, fault.Unavailable, "fork", "the program %s cannot be started now", name)
 }
