@@ -195,11 +195,12 @@ type waiter struct {
 	ticket   uint64
 	run      string        // the operation's id
 	previous machine.State // that the command found
+	failed   error         // why the operation before failed that this one makes good
 }
 
 // add has ticket answered when the operation that is on its way for key ends.
 func (s *waiters) add(key string, ticket uint64, previous machine.State) {
-	s.byKey[key] = append(s.byKey[key], waiter{ticket, s.engine.Active(key).ID, previous})
+	s.byKey[key] = append(s.byKey[key], waiter{ticket: ticket, run: s.engine.Active(key).ID, previous: previous})
 }
 
 // take returns the waiter of a ticket, who then waits no more, and the key of the operation.
@@ -225,6 +226,15 @@ func (s *waiters) drain(key string, f func(waiter)) {
 	}
 }
 
+// carry has those who waited for a run that failed wait for the one that makes it good.
+func (s *waiters) carry(f fsm.Finished, to *fsm.Run) {
+	for i, w := range s.byKey[f.Key] {
+		if w.run == f.ID {
+			s.byKey[f.Key][i].run, s.byKey[f.Key][i].failed = to.ID, f.Err
+		}
+	}
+}
+
 // answer answers those who waited for a run. reply says what they get to see.
 func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 	var others []waiter // of the operation that follows on one that was aborted
@@ -234,6 +244,9 @@ func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 			continue
 		}
 		rep := Reply{Ticket: w.ticket, Err: f.Err, Outcome: Outcome{Previous: w.previous}}
+		if w.failed != nil {
+			rep.Err = w.failed
+		}
 		reply(&rep)
 		s.out.Replies = append(s.out.Replies, rep)
 	}

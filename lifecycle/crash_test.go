@@ -312,6 +312,53 @@ func scenarios() []scenario {
 	}
 }
 
+// breaks has a machine not start any more from now on.
+func breaks(d *driver) uint64 { d.w.broken = m1; return 0 }
+
+// revertScenarios are updates to a version that does not start.
+func revertScenarios() []scenario {
+	bad := func(w *world) { w.bad = true }
+	never := func(w *world) { w.bad, w.stubborn = true, true }
+	final := fault.New(fault.Invalid, "no_program", "there is no such program")
+	update := verb(lifecycle.Update, newConfig(false))
+	return []scenario{
+		{name: "bad update", want: machine.Started, world: bad, acts: []act{create(), update}},
+		{name: "bad update, and a good one", want: machine.Started, world: bad, acts: []act{create(), update,
+			func(d *driver) uint64 { d.w.bad = false; return 0 }, update}},
+		{name: "bad update that shrinks", want: machine.Started, world: never, acts: []act{create(cpus(900)), update}},
+		{name: "bad update, and its room is wanted", want: machine.Started, world: never,
+			acts: []act{create(cpus(900)), meanwhile(update, func(d *driver) uint64 {
+				return d.grant(grantOf(v1, cpus(400)))
+			})}},
+		{name: "bad update that grows", want: machine.Started, world: never, acts: []act{create(cpus(100)), update}},
+		{name: "bad update of a stopped one", want: machine.Stopped, world: bad,
+			acts: []act{create(cpus(900)), verb(lifecycle.Stop), update}},
+		{name: "bad update of one that was never started", want: machine.Created, world: bad,
+			acts: []act{create(skipLaunch), update}},
+		{name: "bad update of a suspended one", want: machine.Started, world: bad,
+			acts: []act{create(), verb(lifecycle.Suspend), update}},
+		{name: "bad update of one on disk", want: machine.Started, world: bad,
+			acts: []act{create(), verb(lifecycle.Suspend, toDisk), update}},
+		{name: "bad update between restarts", want: machine.Started,
+			world: func(w *world) { w.bad, w.anyAck = true, true },
+			acts:  []act{create(cpus(900), restarts), meanwhile(firstEnds, update)}},
+		{name: "bad update that cannot be prepared", want: machine.Started, world: func(w *world) {
+			w.bad, w.failures[lifecycle.EffPrepare] = true, []error{final, final, final}
+		}, acts: []act{create(), update}},
+		{name: "bad update of one with a volume", want: machine.Started, world: bad,
+			acts: []act{vol("create"), create(withVolume), update}},
+		{name: "update of one with a volume", want: machine.Started, acts: []act{vol("create"), create(withVolume),
+			update, vol("destroy")}},
+		{name: "bad update, and what was does not start either", want: machine.Stopped, world: bad,
+			acts: []act{create(cpus(900)), breaks, update}},
+		{name: "bad update, and it is destroyed", want: machine.Destroyed, world: never,
+			acts: []act{create(cpus(900)), meanwhile(update, verb(lifecycle.Destroy, kill))}},
+		{name: "bad update, and it is stopped", want: machine.Stopped, world: func(w *world) {
+			w.bad, w.anyAck = true, true
+		}, acts: []act{create(), meanwhile(update, verb(lifecycle.Stop))}},
+	}
+}
+
 // play runs a scenario, stopped after the crashAt-th write or effect (0: never) and once more `again` points into the
 // recovery (0: not), and gives its driver at the end.
 func play(sc scenario, crashAt, again int) (d *driver) {
@@ -399,7 +446,7 @@ func facts(d *driver) string {
 // again from what is left, and holds the end against a run that was never stopped (invariants 2 and 3): the same state,
 // no orphan, never a second incarnation.
 func TestCrashAfterEveryWriteAndEffect(t *testing.T) {
-	for _, sc := range slices.Concat(scenarios(), resizeScenarios(), sleepScenarios()) {
+	for _, sc := range slices.Concat(scenarios(), resizeScenarios(), sleepScenarios(), revertScenarios()) {
 		t.Run(sc.name, func(t *testing.T) {
 			whole := play(sc, 0, 0)
 			want := facts(whole)

@@ -159,20 +159,21 @@ func (s *commands) against(id, app string, c *machine.Config, to Connection) []m
 	}
 	for _, other := range s.rows {
 		m := &other.Machine
-		if m.ID == id || other.destroyed() || m.Config.Network == nil {
+		if m.ID == id || other.destroyed() {
 			continue
 		}
 		who := "a machine of another app"
 		if m.App == app {
 			who = "machine " + m.ID
 		}
+		theirs := other.publishes()
 		for _, p := range c.Network.Publish {
-			i := slices.IndexFunc(m.Config.Network.Publish, p.Overlaps)
+			i := slices.IndexFunc(theirs, p.Overlaps)
 			if i < 0 {
 				continue
 			}
 			what := "it"
-			if o := m.Config.Network.Publish[i]; o.At() != p.At() {
+			if o := theirs[i]; o.At() != p.At() {
 				what = o.String()
 			}
 			wanted := p.String() + " free"

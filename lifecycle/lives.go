@@ -45,7 +45,7 @@ func (s *lives) exited(r *row, ex Exit) {
 		r.Restarts = 0
 	}
 	r.Life, r.LastExit, r.Machine.Checks = nil, &ex, nil
-	if run == nil || run.Op != opResize { // else it has what it may need until that is settled
+	if (run == nil || run.Op != opResize) && r.Former == nil { // else it has what it may need until that is settled
 		r.Occupies = cluster.Resources{}
 	}
 	again := !requested && parked == nil && r.wantsRestart(ex)

@@ -23,6 +23,7 @@ const (
 	opHibernate = "hibernate" // suspend to disk
 	opWake      = "wake"      // resume from there
 	opUpdate    = "update"
+	opRevert    = "revert" // starts the version from before an update whose own does not start
 	opDestroy   = "destroy"
 	opSignal    = "signal"
 	opResize    = "resize"
@@ -74,8 +75,8 @@ func launches(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
 		return true
-	case opCreate, opCreateImage, opStart, opRestart, opRelaunch, opUpdate, opCreateEvict, opCreateImageEvict,
-		opStartEvict, opWake, opWakeEvict:
+	case opCreate, opCreateImage, opStart, opRestart, opRelaunch, opUpdate, opRevert, opCreateEvict,
+		opCreateImageEvict, opStartEvict, opWake, opWakeEvict:
 		return argsOf(r).Attempt != 0
 	}
 	return false // of a volume, whose arguments are others
@@ -120,7 +121,8 @@ func definitions() []*def {
 		{Op: opHibernate, Steps: []step{hibernateStep()}, Finish: finishHibernate},
 		{Op: opWake, Steps: []step{wakeStep(), launchDeadStep()}, Finish: finish},
 		{Op: opWakeEvict, Steps: []step{vacateStep(), wakeStep(), launchDeadStep()}, Finish: finish},
-		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finish},
+		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finishUpdate},
+		{Op: opRevert, Steps: []step{launchStep()}, Finish: finishRevert},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
 		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
 		{Op: opResize, Steps: []step{resizeStep()}, Finish: finishResize},

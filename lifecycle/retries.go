@@ -37,7 +37,8 @@ func (s *commands) retried() {
 			continue
 		}
 		s.machines.follow(r, run)
-		if launches(run) && run.Tries == triesBegun && !run.Undoing && !run.RetryAt().IsZero() {
+		begun := launches(run) && run.Op != opRevert // whose waiters are to hear why the update failed
+		if begun && run.Tries == triesBegun && !run.Undoing && !run.RetryAt().IsZero() {
 			s.waiters.drain(key, func(w waiter) { s.replyBegun(w.ticket, r, w.previous) })
 		}
 	}

@@ -35,11 +35,13 @@ type row struct {
 	Launched    bool              `json:"launched,omitempty"`  // has been up at least once
 	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
 	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
+	Former      *former           `json:"former,omitempty"`    // before the update that is under way
 
 	versions []machine.Version // newest last; journalled apart
 	retry    *retrying         // nil: its run has nothing that failed
 	early    *Exit             // an exit heard of before the launch it belongs to
 	changed  time.Time         // when it was last written
+	ending   string            // what came of it behind an operation that failed, for its answer
 }
 
 // configBytes returns about how many bytes the machine's config and its older versions have.
@@ -130,12 +132,35 @@ func (r *row) wantsRestart(ex Exit) bool {
 	return false
 }
 
+// configs returns the config of the machine, and the one that it may have again.
+func (r *row) configs() []*machine.Config {
+	if r.Former == nil {
+		return []*machine.Config{r.Machine.Config}
+	}
+	return []*machine.Config{r.Machine.Config, r.Former.Config}
+}
+
+// mounts returns the volumes that the machine has, each once.
 func (r *row) mounts() []string {
 	var ids []string
-	for _, m := range r.Machine.Config.Mounts {
-		ids = append(ids, m.Volume)
+	for _, c := range r.configs() {
+		for _, m := range c.Mounts {
+			if !slices.Contains(ids, m.Volume) {
+				ids = append(ids, m.Volume)
+			}
+		}
 	}
 	return ids
+}
+
+// publishes returns the ports of the host that the machine has.
+func (r *row) publishes() (list []machine.Publish) {
+	for _, c := range r.configs() {
+		if c.Network != nil {
+			list = append(list, c.Network.Publish...)
+		}
+	}
+	return list
 }
 
 // addEvent puts e in front of the machine's events; the slice others hold is not touched.

@@ -230,10 +230,18 @@ func (s *Supervisor) followUp() {
 // finished answers those who waited for a run, and lets the next command have its turn.
 func (s *Supervisor) finished(f fsm.Finished) {
 	if id, isMachine := strings.CutPrefix(f.Key, "m/"); isMachine {
-		if r := s.machines.rows[id]; r != nil {
-			r.retry = nil
+		row := s.machines.rows[id]
+		if row != nil { // else it has been forgotten
+			row.retry = nil
 		}
-		s.waiters.answer(f, func(r *Reply) { r.Outcome.Machine = s.machines.rows[id].public() })
+		if next := s.run(id); next != nil && next.Op == opRevert && f.Op == opUpdate {
+			s.waiters.carry(f, next)
+			return
+		}
+		s.waiters.answer(f, func(r *Reply) { r.Outcome.Machine, r.Err = row.public(), row.ended(r.Err) })
+		if row != nil {
+			row.ending = ""
+		}
 		s.commands.doPending(id)
 		return
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// update replaces the config. The new instance is durable before the old one is stopped.
+// update replaces the config. The new instance is durable before the old one is stopped, and the old one is kept until
+// the new one has started: where that fails the machine is what it was (finishUpdate).
 func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	l := c.Launch
 	if l == nil || l.Config == nil || c.Resources == nil {
@@ -57,12 +58,12 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 
 // replace puts a new instance in the place of the old one, which may still run.
 func (s *commands) replace(r *row, l *machine.Launch, want cluster.Resources) {
-	id := r.Machine.ID
-	for _, v := range r.mounts() {
-		s.volumes.detach(v, id)
-	}
-	if r.Life != nil { // until it is gone
+	if r.up() { // until it is gone, and its successor is there
 		r.Occupies = r.footprint().Max(want)
+	}
+	var was *former
+	if !l.SkipLaunch {
+		was = formerOf(r)
 	}
 	r.Want = want
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
@@ -71,14 +72,12 @@ func (s *commands) replace(r *row, l *machine.Launch, want cluster.Resources) {
 		sc.Lent = r.scheduling().Lent // whether it is paid for is not the client's to say
 		r.Machine.Scheduling = &sc
 	}
-	r.Machine.Config, r.Machine.InstanceID = l.Config, s.ulid()
+	s.swapVolumes(r, func() { r.Machine.Config, r.Former = l.Config, was })
+	r.Machine.InstanceID = s.ulid()
 	r.Machine.Version = r.Machine.InstanceID
 	r.Machine.ImageRef = machine.ParseImage(l.Config.Image)
 	r.SkipSecrets = l.SkipSecrets
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
-	for _, v := range r.mounts() {
-		s.volumes.attach(v, id)
-	}
 }
 
 // sameDevices refuses another kind of GPU for a machine that runs: it would have to keep both until it has stopped.
@@ -89,7 +88,7 @@ func sameDevices(r *row, to *machine.Config) error {
 		}
 		return c.Guest.GPUKind
 	}
-	if was, is := kind(r.Machine.Config), kind(to); r.Life != nil && was != is {
+	if was, is := kind(r.Machine.Config), kind(to); r.up() && was != is {
 		return fault.New(fault.Precondition, "gpu_kind",
 			"failed_precondition: machine %s runs with GPUs of kind %q, not %q; stop it first, then update it",
 			r.Machine.ID, was, is)
@@ -100,7 +99,7 @@ func sameDevices(r *row, to *machine.Config) error {
 // grow makes room for the new config beside what the old one still occupies; on refusal nothing has changed.
 func (s *commands) grow(r *row, c Command) error {
 	id, room := r.Machine.ID, *c.Resources
-	if r.Life != nil {
+	if r.up() {
 		room = room.Max(r.footprint())
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {

@@ -35,6 +35,7 @@ type world struct {
 	failures map[string][]error        // by effect kind: what the next ones answer
 	cpu      map[string]int64          // what machines were granted; those that were updated count for nothing
 	broken   string                    // the machine that never starts
+	bad      bool                      // what an update makes of a machine never starts
 	stubborn bool                      // ignores signals
 	awake    string                    // why nothing is suspended to disk; "": all is
 	forgets  bool                      // no checkpoint is of any use
@@ -205,7 +206,7 @@ func (w *world) launch(t lifecycle.Target, p *proc) (any, error) {
 		w.dirs[t.ID] = true
 	}
 	switch {
-	case t.ID == w.broken:
+	case t.ID == w.broken, w.bad && t.Machine.Config.Env["NEW"] != "":
 		return nil, fault.New(fault.Invalid, "no_program", "there is no such program")
 	case !w.dirs[t.ID]:
 		w.violate("launch of %s without a directory", t.ID)

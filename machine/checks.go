@@ -25,6 +25,10 @@ const EventCheck = "check"
 // EventRetry is the type of the events that tell why something is tried again.
 const EventRetry = "retry"
 
+// EventRevert is the type of the events that tell that an update's version does not start, so that the machine is what
+// it was before.
+const EventRevert = "revert"
+
 // Kinds of a config's checks. Requests depend on the second; "" is the first.
 const (
 	KindInformational = "informational"
