@@ -181,6 +181,13 @@ type Puller interface {
 	Pull(ctx context.Context, machine, image string) (digest string, err error)
 }
 
+// Checker is a runtime that can say beforehand what a start would refuse, as far as that shows while another attempt of
+// the machine runs: a program that is not there, a user who does not exist. It changes nothing of what runs. nil promises
+// nothing: what only execve tells, the start does.
+type Checker interface {
+	Check(ctx context.Context, s Spec) error
+}
+
 // Readier is a runtime that can make ahead what a start needs.
 type Readier interface {
 	// Ready says which start of a machine at rest comes next, should one come. It returns at once. What is made for it

@@ -101,6 +101,9 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 		if c.Digest, err = w.pullFor(ctx, c); err != nil {
 			return lifecycle.Outcome{}, err
 		}
+		if err := w.mayBecome(ctx, c); err != nil {
+			return lifecycle.Outcome{}, err
+		}
 		c.Connection = w.connection(c.App, c.Machine, c.Launch.Config)
 	}
 	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
@@ -113,6 +116,35 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 		r.Outcome.Machine = answered(r.Outcome, "")
 	}
 	return r.Outcome, nil
+}
+
+// mayBecome refuses an update whose start the runtime would refuse, as far as it can say so before the machine is
+// stopped: until then it goes on as it is.
+func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
+	r, ok := w.o.Runtime.(runtime.Checker)
+	if !ok || c.Launch.SkipLaunch {
+		return nil
+	}
+	was, err := w.live(ctx, c.App, c.Machine)
+	if err != nil {
+		return err
+	}
+	is := *was
+	is.Config, is.ImageRef = c.Launch.Config, machine.ParseImage(c.Launch.Config.Image)
+	if c.Digest != "" {
+		is.ImageRef.Digest = c.Digest
+	}
+	spec, err := w.loop.effects.spec(lifecycle.Target{ID: is.ID, App: is.App, Machine: &is,
+		SkipSecrets: c.Launch.SkipSecrets}, true)
+	if err == nil {
+		err = r.Check(ctx, spec)
+	}
+	if err == nil {
+		return nil
+	}
+	e := *fault.As(err)
+	e.Text = "machine " + c.Machine + " stays as it is, at version " + was.InstanceID + ": " + e.Text
+	return &e
 }
 
 // pullFor has the image of an update's new config brought here before anything is changed: until it is, the machine

@@ -27,7 +27,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Call names one call of a runtime: op is prepare, start, signal, kill, remove, list, ack, exec, pause,
+// Call names one call of a runtime: op is prepare, check, start, signal, kill, remove, list, ack, exec, pause,
 // resume, resize, hibernate, wake.
 type Call struct {
 	Op      string
@@ -105,6 +105,7 @@ var (
 	_ runtime.Pauser  = (*Runtime)(nil)
 	_ runtime.Meter   = (*Runtime)(nil)
 	_ runtime.Resizer = (*Runtime)(nil)
+	_ runtime.Checker = (*Runtime)(nil)
 
 	_ runtime.Hibernator = (*Runtime)(nil)
 )
@@ -288,6 +289,14 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		return nil
 	})
 	return st, err
+}
+
+// Check refuses a program that Start would.
+func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
+	return r.do(ctx, Call{Op: "check", Machine: s.Machine, Attempt: s.Attempt}, func() error {
+		_, err := parse(s.Argv)
+		return err
+	})
 }
 
 func (u *unit) status() runtime.Status {

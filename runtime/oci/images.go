@@ -41,6 +41,15 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	if err := s.Store.PinOnly(ctx, is.Digest, machine); err != nil {
 		return Image{}, err
 	}
+	return s.Look(ctx, ref)
+}
+
+// Look unpacks an image that is kept for a machine, where it is not unpacked yet.
+func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
+	is, err := s.Store.Get(ref)
+	if err != nil {
+		return Image{}, err
+	}
 	root, err := s.Store.Unpack(ctx, is.Digest)
 	if err != nil {
 		return Image{}, err

@@ -85,6 +85,10 @@ func (m misleading) Hold(_ context.Context, id, _ string) (oci.Image, error) {
 	return oci.Image{Layers: []string{m.links[id], string(m.base)}}, nil
 }
 
+func (m misleading) Look(ctx context.Context, ref string) (oci.Image, error) {
+	return m.base.Look(ctx, ref)
+}
+
 // misled looks at a container that was started of such an image, and has it try what its links lead to.
 func misled(t *testing.T, r imaged, st runtime.Status, outside string) {
 	t.Helper()

@@ -47,6 +47,8 @@ type Images interface {
 	Bring(ctx context.Context, machine, ref string) (digest string, err error)
 	// Hold makes an image ready for a machine, and keeps it, and no other, until it is released.
 	Hold(ctx context.Context, machine, ref string) (Image, error)
+	// Look is Hold for one that is kept already, and lets go of nothing.
+	Look(ctx context.Context, ref string) (Image, error)
 	// Release lets go of what a machine holds. nil when that is nothing.
 	Release(ctx context.Context, machine string) error
 }
@@ -78,6 +80,7 @@ var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Puller  = (*Runtime)(nil)
 	_ runtime.Readier = (*Runtime)(nil)
+	_ runtime.Checker = (*Runtime)(nil)
 
 	_ runtime.Hibernator = (*Runtime)(nil)
 )
@@ -201,6 +204,23 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		return runtime.Status{}, err
 	}
 	return r.StartIn(ctx, s, in)
+}
+
+// Check looks for a machine's program and user in its image, and for what else its start would refuse. The image is
+// here: it was pulled.
+func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
+	if machine.IsHostImage(s.Image) {
+		return r.Runtime.Check(ctx, s)
+	}
+	img, err := r.images.Look(ctx, s.Image)
+	if err != nil {
+		return err
+	}
+	in, err := r.inside(&s, img)
+	if err != nil {
+		return err
+	}
+	return r.CheckIn(ctx, s, in)
 }
 
 // inside completes a specification with what the image says, and returns the container that it is for.

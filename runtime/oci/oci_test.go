@@ -44,6 +44,10 @@ func (d dir) Hold(context.Context, string, string) (oci.Image, error) {
 	return oci.Image{Layers: []string{string(d)}}, nil
 }
 
+func (d dir) Look(context.Context, string) (oci.Image, error) {
+	return oci.Image{Layers: []string{string(d)}}, nil
+}
+
 // busybox makes a layer of the host's static busybox.
 func busybox(t testing.TB) dir {
 	t.Helper()
@@ -96,6 +100,8 @@ var whole = flag.Bool("whole", false, "run all of the conformance suite by runsc
 // byEngine are the tests of the suite in which what is seen is the OCI runtime's doing.
 var byEngine = []string{
 	"NoSuchProgram",
+	"Check",
+	"CheckFindsWhatStartDoes",
 	"ExitCodes",
 	"LivesGoOn",
 	"Signal",
@@ -183,6 +189,11 @@ func (i imaged) Prepare(ctx context.Context, s runtime.Spec) error {
 func (i imaged) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	s.Image = "busybox"
 	return i.Runtime.Start(ctx, s)
+}
+
+func (i imaged) Check(ctx context.Context, s runtime.Spec) error {
+	s.Image = "busybox"
+	return i.Runtime.Check(ctx, s)
 }
 
 func (i imaged) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {

@@ -41,6 +41,18 @@ func (r *Runtime) ReadyIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 	return err
 }
 
+// Check refuses what Start would, as far as it can be seen; see runtime.Checker.
+func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error { return r.CheckIn(ctx, s, nil) }
+
+// CheckIn is Check in a container; nil is none. A reaper of an older souk cannot tell: its start will.
+func (r *Runtime) CheckIn(ctx context.Context, s runtime.Spec, in *frame.Container) error {
+	_, err := r.ask(ctx, frame.Request{Op: frame.OpCheck}, s, in)
+	if fault.Is(err, fault.Unimplemented) {
+		return nil
+	}
+	return err
+}
+
 // ask sends a request that has all that a start needs.
 func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply, error) {
 	st := &frame.Start{

@@ -399,11 +399,33 @@ func programIn(root string, s *frame.Start) error {
 			"there is no program %s in the image: name one that it has, with its path or in its PATH (%s)", s.Argv[0],
 			path)
 	}
-	return executable(root, at, s.Argv[0], func(interpreter string) bool {
-		below := func(dir string) bool { return strings.HasPrefix(interpreter+"/", strings.TrimRight(dir, "/")+"/") }
-		return slices.ContainsFunc(s.Mounts, func(m runtime.Mount) bool { return below(m.Path) }) ||
-			slices.ContainsFunc(s.Files, func(f frame.File) bool { return below(f.Path) })
-	})
+	return Executable(root, at, s.Argv[0], "in the image", func(path string) bool { return Brings(s, path) })
+}
+
+// Brings reports whether a path of a machine is in one of its mounts, or one of its files.
+func Brings(s *frame.Start, path string) bool {
+	below := func(dir string) bool { return strings.HasPrefix(path+"/", strings.TrimRight(dir, "/")+"/") }
+	return slices.ContainsFunc(s.Mounts, func(m runtime.Mount) bool { return below(m.Path) }) ||
+		slices.ContainsFunc(s.Files, func(f frame.File) bool { return below(f.Path) })
+}
+
+// checksDir is where the roots of containers are mounted that are only looked at.
+const checksDir = "checks"
+
+// Examine refuses what Create would of a machine's program and user, while another container of it runs. It is called as
+// Create is.
+func (s Store) Examine(id string, p Plan) (err error) {
+	p.Dir = filepath.Join(s.Dir, checksDir, id)
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return unmade(err, id)
+	}
+	in, err := p.rooted()
+	defer func() { err = errors.Join(err, in.unlook(p.Dir)) }()
+	if err != nil {
+		return err
+	}
+	defer in.users.Close()
+	return programIn(in.root, p.Start)
 }
 
 // putFiles writes a machine's files where they are in memory only, for secrets are among them, and says where they are

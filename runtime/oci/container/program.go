@@ -24,16 +24,16 @@ const headSize = 256
 // emulated is where Linux shows the interpreters of binaries that were registered with it.
 const emulated = "/proc/sys/fs/binfmt_misc"
 
-// executable refuses a program that Linux could not execute, though it is there: a script whose interpreter is not, or a
+// Executable refuses a program that Linux could not execute, though it is there: a script whose interpreter is not, or a
 // binary for other processors. An init would say of the first only that there is no such file, and give the second to a
-// shell. name is what was asked for, at where it is in the root; covered says of a path that a mount of the machine is there.
-// Of what cannot be read it says nothing: execve does.
-func executable(root, at, name string, covered func(string) bool) error {
+// shell. name is what was asked for, at where it is in the root, and where says what root that is ("in the image");
+// covered says of a path that a mount of the machine is there. Of what cannot be read it says nothing: execve does.
+func Executable(root, at, name, where string, covered func(string) bool) error {
 	head := headOf(root, at)
 	if m, is := machineOf(head); is {
 		if runs := processors()[runtime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !emulates() {
 			return fault.New(fault.Precondition, "program",
-				"%s in the image is a program for %s, and this host is %s: build it for that", name, nameOf(m),
+				"%s %s is a program for %s, and this host is %s: build it for that", name, where, nameOf(m),
 				runtime.GOARCH)
 		}
 		return nil
@@ -57,12 +57,12 @@ func executable(root, at, name string, covered func(string) bool) error {
 	}
 	if plain, crlf := strings.CutSuffix(interpreter, "\r"); crlf {
 		return fault.New(fault.Precondition, "program",
-			"the script %s in the image has lines that end in CRLF, so that its interpreter is %q: save it with LF, "+
-				"then it is %s", name, interpreter, plain)
+			"the script %s %s has lines that end in CRLF, so that its interpreter is %q: save it with LF, then it "+
+				"is %s", name, where, interpreter, plain)
 	}
 	return fault.New(fault.Precondition, "program",
-		"the interpreter of the script %s is not in the image: its first line names %s; install that, or change the "+
-			"line", name, interpreter)
+		"the interpreter of the script %s is not %s: its first line names %s; install that, or change the line",
+		name, where, interpreter)
 }
 
 // headOf returns the beginning of a file of the root, nothing where it cannot be read.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
@@ -39,6 +41,17 @@ func (p Plan) rooted() (in inside, err error) {
 		err = errors.Join(err, in.users.Close())
 	}
 	return in, err
+}
+
+// unlook takes back what rooted made in a directory. EINVAL: nothing is mounted there.
+func (in inside) unlook(dir string) error {
+	if err := unix.Unmount(in.root, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return unmade(err, filepath.Base(dir)) // what is below is the image's
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return unmade(err, filepath.Base(dir))
+	}
+	return nil
 }
 
 func unmade(err error, container string) error {

@@ -14,6 +14,7 @@ import (
 const (
 	OpHello   = "hello"
 	OpPrepare = "prepare"
+	OpCheck   = "check" // says whether a start would be refused, as far as can be seen while another attempt runs
 	OpReady   = "ready" // makes ahead what a start of Attempt needs, as far as it can be; the answer says nothing of it
 	OpStart   = "start"
 	OpSignal  = "signal"

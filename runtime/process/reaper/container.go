@@ -131,13 +131,21 @@ func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []by
 	})
 }
 
+// able returns why this reaper can make no containers; nil when it can.
+func (c *containers) able() error {
+	if os.Geteuid() != 0 || c.r.tree == nil || c.r.apart.users == nil {
+		return fault.New(fault.Precondition, "containers",
+			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	}
+	return nil
+}
+
 // conceive says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
 // containers never have the same name: what is left of one may still be being removed.
 func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life, error) {
 	r := c.r
-	if os.Geteuid() != 0 || r.tree == nil || r.apart.users == nil {
-		return nil, fault.New(fault.Precondition, "containers",
-			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	if err := c.able(); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
 		return nil, err

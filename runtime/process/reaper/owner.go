@@ -186,6 +186,19 @@ func (a *apart) letIn(m *machine, o *owner) error {
 // plan says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes and
 // files are below the machine's directory only.
 func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) {
+	p, err := a.shows(s)
+	if p == nil || err != nil {
+		return nil, err
+	}
+	p.Root = space.Root(m.id)
+	for i := range p.Volumes {
+		p.Volumes[i].Mount = all[i].MoveTo
+	}
+	return p, nil
+}
+
+// shows is plan without what is open, so that paths can be refused before anything is.
+func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
 	if len(s.Mounts)+len(s.Files) == 0 || !s.Apart || os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -195,13 +208,13 @@ func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) 
 				"souk with CAP_SYS_ADMIN and a /run that can be written, or as a user other than root, where they are "+
 				"below the machine's directory")
 	}
-	p := &space.Plan{Root: space.Root(m.id)}
-	for i, v := range s.Mounts {
+	p := new(space.Plan)
+	for _, v := range s.Mounts {
 		rel, err := relative(v.Path, "mount")
 		if err != nil {
 			return nil, err
 		}
-		p.Volumes = append(p.Volumes, space.Volume{Path: rel, Mount: all[i].MoveTo})
+		p.Volumes = append(p.Volumes, space.Volume{Path: rel})
 	}
 	for _, f := range s.Files {
 		rel, err := relative(f.Path, "file")

@@ -288,6 +288,8 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 	switch q.Op {
 	case frame.OpPrepare:
 		return r.prepare(q.Machine)
+	case frame.OpCheck:
+		return check(r, q.Machine, q.Start)
 	case frame.OpSignal:
 		return r.signal(q.Machine, syscall.Signal(q.Signal))
 	case frame.OpKill:

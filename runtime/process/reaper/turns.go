@@ -27,8 +27,8 @@ const maxTurns = 16
 // called in either case.
 func (t *turns) take(q *frame.Request) (wait func() error, done func()) {
 	switch q.Op {
-	case frame.OpPrepare, frame.OpReady, frame.OpStart, frame.OpSignal, frame.OpKill, frame.OpRemove, frame.OpPause,
-		frame.OpResume, frame.OpResize, frame.OpHibernate, frame.OpWake:
+	case frame.OpPrepare, frame.OpCheck, frame.OpReady, frame.OpStart, frame.OpSignal, frame.OpKill, frame.OpRemove,
+		frame.OpPause, frame.OpResume, frame.OpResize, frame.OpHibernate, frame.OpWake:
 	default:
 		return func() error { return nil }, func() {}
 	}
