@@ -270,6 +270,13 @@ func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) 
 // Settled is a state to wait for only: any state that stays until somebody acts.
 const Settled = machine.State("settled")
 
+// Versions lists the configs a machine has had, newest first: the one that it is at, then those that are kept.
+func (c *Client) Versions(ctx context.Context, app, id string) ([]machine.Version, error) {
+	var list []machine.Version
+	err := c.do(ctx, newCall(api.ListVersions, app, id), &list)
+	return list, err
+}
+
 // Wait waits until the machine is in one of the states, for at most timeout, of which the server grants whole seconds
 // from 1 to 60. Timeout is the kind of the error when it is not.
 func (c *Client) Wait(ctx context.Context, app, id string, timeout time.Duration, states ...machine.State) error {

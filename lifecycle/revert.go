@@ -70,7 +70,7 @@ func finishUpdate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	r.early = nil
 	s.core.out.Sync = true // the new version is gone for good before anybody hears of it
 	failed := r.Machine.InstanceID
-	s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, err.Error())
+	s.machines.note(r, machine.EventUpdateFailed, r.settle(), machine.SourceFlyd, err.Error())
 	s.machines.putBack(r)
 	s.machines.note(r, machine.EventRevert, machine.Updating, machine.SourceFlyd,
 		"version "+failed+" does not start, so it is at version "+was.Version+" again")

@@ -118,7 +118,7 @@ func (s *commands) grow(r *row, c Command) error {
 
 // keepVersion keeps the config that is about to be replaced.
 func (s *commands) keepVersion(r *row) {
-	v := machine.Version{Version: r.Machine.InstanceID, CreatedAt: r.Machine.UpdatedAt, Config: *r.Machine.Config}
+	v := r.Machine.AsVersion()
 	r.versions = append(r.versions, v)
 	s.put(VersionBucket, versionKey(r.Machine.ID, v.Version), v)
 	for len(r.versions) >= MaxVersions {

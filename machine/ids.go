@@ -123,6 +123,15 @@ func encodeULID(b [16]byte) string {
 	return string(out[:])
 }
 
+// ULIDTime returns when a ULID was made; zero for what is none.
+func ULIDTime(id string) time.Time {
+	b, ok := decodeULID(id)
+	if !ok {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:8]) >> 16)).UTC() //nolint:gosec // of 48 bits
+}
+
 func decodeULID(s string) (b [16]byte, ok bool) {
 	if len(s) != 26 || s[0] > '7' {
 		return b, false

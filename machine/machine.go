@@ -269,6 +269,16 @@ type Version struct {
 	Version   string `json:"version"` // the instance_id
 	CreatedAt string `json:"created_at"`
 	Config    Config `json:"user_config"`
+	Digest    string `json:"image_digest,omitempty"` // what its image's name meant
+}
+
+// AsVersion returns the version that a machine is at.
+func (m *Machine) AsVersion() Version {
+	v := Version{Version: m.InstanceID, CreatedAt: m.UpdatedAt, Config: *m.Config, Digest: m.ImageRef.Digest}
+	if at := ULIDTime(v.Version); !at.IsZero() {
+		v.CreatedAt = at.Format(time.RFC3339Nano)
+	}
+	return v
 }
 
 // EventOf is an event with the machine it happened to.

@@ -205,7 +205,7 @@ func (w *Worker) Versions(_ context.Context, app, id string) (v []machine.Versio
 	if e == nil || e.m.App != app {
 		return nil, noMachine()
 	}
-	v = append(v, machine.Version{Version: e.m.InstanceID, CreatedAt: e.m.UpdatedAt, Config: *e.m.Config})
+	v = append(v, e.m.AsVersion())
 	for _, old := range slices.Backward(e.versions) {
 		v = append(v, old)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
@@ -22,9 +23,17 @@ import (
 // updateFlags are those of update beside what the machine is to be.
 type updateFlags struct {
 	RunFlags
-	nonce  string
-	limit  time.Duration
-	noWait bool
+	imageCommand bool
+	nonce        string
+	limit        time.Duration
+	noWait       bool
+}
+
+// waiting adds the flags that edit and rollback have, too.
+func (o *updateFlags) waiting(f *pflag.FlagSet) {
+	f.StringVar(&o.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
+	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")
+	f.BoolVar(&o.noWait, "no-wait", false, "do not wait for it to be done")
 }
 
 // Update makes the command "souk update".
@@ -35,22 +44,31 @@ func Update(c *cli.Env) *cobra.Command {
 it is; with --from the file says all, as "souk get" prints it, and flags go before it. The machine is stopped and
 started with what it is now, on the same worker; one that is stopped stays so with --no-start.
 
+A version that cannot start is refused, and the machine goes on as it is: its image, program, user, secrets and files
+are looked at first. Where only the start itself fails, the version before is started again. A version that starts and
+ends with an error at once is told of with exit code 65, and stays; "souk rollback" goes back.
+
 Variables, metadata, volumes and files are added to those that there are, or take the place of one of the same
 name. To take one away, edit the machine, or update it from a file.`,
 		Example: `  souk update web --memory 1g --env MODE=fast
   souk update web -- /opt/server --port 8080
+  souk update web --image nginx:1.29 --image-command
   souk get web > web.json && souk update web -f web.json`,
 		Args: cli.Args(1, -1, "a machine, by id or name")}
 	f := cmd.Flags()
 	o.Shape(f)
 	f.SetInterspersed(true) // the machine comes first
-	f.StringVar(&o.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
-	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")
-	f.BoolVar(&o.noWait, "no-wait", false, "do not wait for it to be done")
+	f.BoolVar(&o.imageCommand, "image-command", false,
+		"run the image's own command: take away the one that CMD or --entrypoint said before")
+	o.waiting(f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dash := cmd.ArgsLenAtDash()
 		if dash != 1 && (dash >= 0 || len(args) > 1) {
 			return cli.Usagef("give one machine, and its new command after --")
+		}
+		if o.imageCommand && (len(args) > 1 || cmd.Flags().Changed("entrypoint")) {
+			return cli.Usagef("--image-command runs what the image says, so it goes neither with a command nor with " +
+				"--entrypoint")
 		}
 		cl, m, err := c.One(cmd, args[0])
 		if err != nil {
@@ -73,7 +91,25 @@ func doUpdate(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags
 	if err := o.apply(ctx, c, cl, m.App, l, argv); err != nil {
 		return err
 	}
-	return o.send(ctx, c, cl, m, l)
+	if o.imageCommand {
+		if machine.IsHostImage(l.Config.Image) {
+			return cli.Usagef("--image-command is of an image, and %s runs a program of its host: name an image with "+
+				"--image, or a program after --", cli.Label(m))
+		}
+		l.Config.Init.Exec, l.Config.Init.Entrypoint, l.Config.Init.Cmd = nil, nil, nil
+	}
+	err := o.send(ctx, c, cl, m, l)
+	kept := o.from == "" && len(argv) == 0 && !o.set.Changed("entrypoint")
+	if fault.CodeOf(err) == "program" && kept && commanded(l.Config) {
+		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; its command (%s) is the one from before: "+
+			"--image-command takes the image's own, and another goes after --", err, cli.Command(l.Config))
+	}
+	return err
+}
+
+// commanded reports whether a config of an image names a command in the place of the image's.
+func commanded(c *machine.Config) bool {
+	return !machine.IsHostImage(c.Image) && len(c.Init.Exec)+len(c.Init.Entrypoint)+len(c.Init.Cmd) > 0
 }
 
 // send updates the machine, unless it has changed since it was read, and waits until that is done.
@@ -90,8 +126,16 @@ func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m
 	if err != nil {
 		return err
 	}
+	asked := now.InstanceID
 	if !o.noWait {
 		if now, err = c.Settle(ctx, cl, m, begin.Add(o.limit), o.limit); err != nil {
+			return err
+		}
+		if now.InstanceID == m.InstanceID && asked != m.InstanceID {
+			return fault.New(fault.Precondition, "reverted", "%s is %s, at version %s as before%s", cli.Label(now),
+				now.State, now.InstanceID, because(now, machine.EventUpdateFailed))
+		}
+		if now, err = firstMoments(ctx, c, cl, now); err != nil {
 			return err
 		}
 	}
@@ -102,7 +146,63 @@ func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m
 		fmt.Fprintf(c.Out, "%s is %s, version %s (was %s; %s)\n", cli.Label(now), now.State, now.InstanceID,
 			m.InstanceID, cli.Millis(time.Since(begin)))
 	}
-	return launchFailed(now)
+	if err := launchFailed(now); err != nil || o.noWait {
+		return err
+	}
+	return endedAtOnce(now, asked, m.InstanceID)
+}
+
+// moments is how long a program is looked at that was started with something new.
+const moments = time.Second
+
+// firstMoments gives a machine that was started a moment to end, and returns what it is then.
+func firstMoments(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
+	if m.State != machine.Started {
+		return m, nil
+	}
+	err := cl.Wait(ctx, m.App, m.ID, moments, machine.Stopped, machine.Restarting, machine.Destroyed)
+	if err != nil && !fault.Is(err, fault.Timeout) && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	now, err := cl.Machine(ctx, m.App, m.ID)
+	if fault.Is(err, fault.NotFound) {
+		gone := *m
+		gone.State = machine.Destroyed
+		return &gone, nil
+	}
+	return now, err
+}
+
+// endedAtOnce returns the error of a machine whose new version has started and ended with an error. One that its restart
+// policy has started again since has ended all the same.
+func endedAtOnce(m *machine.Machine, version, before string) error {
+	if m.InstanceID != version {
+		return nil // somebody else has updated it meanwhile
+	}
+	for _, e := range m.Events {
+		if e.Type == "update" {
+			return nil
+		}
+		if e.Request == nil || e.Request.ExitEvent == nil || e.Request.ExitEvent.RequestedStop {
+			continue
+		}
+		if code := e.Request.ExitEvent.ExitCode; code != 0 {
+			return fault.New(fault.Precondition, "ended_at_once", "version %s of %s started and ended at once, with "+
+				"exit code %d; \"souk logs %s\" has what it said, and \"souk rollback %s\" goes back to version %s",
+				version, cli.Label(m), code, cli.Label(m), cli.Label(m), before)
+		}
+	}
+	return nil
+}
+
+// because returns the newest reason that events of a type give, as the end of a sentence.
+func because(m *machine.Machine, event string) string {
+	for _, e := range m.Events {
+		if e.Type == event && e.Message != "" {
+			return ": " + e.Message
+		}
+	}
+	return ""
 }
 
 // Get makes the command "souk get".
@@ -110,8 +210,12 @@ func Get(c *cli.Env) *cobra.Command {
 	format := "launch"
 	cmd := &cobra.Command{Use: "get MACHINE", Short: "Print what makes a machine as it is, for run and update",
 		Long: `Print a machine as the launch that makes one like it, which "souk run --from" and "souk update --from" take. Ids
-are left out: what it makes is another machine.`,
+are left out: what it makes is another machine.
+
+With --versions the versions that are kept are listed instead, the one that it is at and up to nine before; with
+--version one of them is printed. "souk rollback" goes back to one.`,
 		Example: `  souk get web > web.json
+  souk get web --versions
   souk get web -o toml > web.toml && souk run -f web.toml --name web2
   souk get web -o machine | jq -r .state`,
 		Args: cli.Args(1, 1, "a machine, by id or name")}
@@ -119,10 +223,30 @@ are left out: what it makes is another machine.`,
 		"launch, toml (a launch in TOML) or machine (all there is, in JSON)")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"launch", "toml", "machine"},
 		cobra.ShellCompDirectiveNoFileComp))
+	version := cmd.Flags().String("version", "", "an earlier version, by its id or the beginning of it")
+	versions := cmd.Flags().Bool("versions", false, "list the versions that are kept instead")
+	completeVersions(c, cmd, "version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		_, m, err := c.One(cmd, args[0])
+		if cmd.Flags().Changed("version") && (*version == "" || format == "machine") {
+			return cli.Usagef("--version is the id of a version, which has a config: it goes with --output launch " +
+				"and toml")
+		}
+		if *versions && (*version != "" || cmd.Flags().Changed("output")) {
+			return cli.Usagef("--versions lists all versions: it goes neither with --version nor with --output")
+		}
+		cl, m, err := c.One(cmd, args[0])
 		if err != nil {
 			return err
+		}
+		if *versions {
+			return printVersions(cmd.Context(), c, cl, m)
+		}
+		if *version != "" {
+			v, err := versionOf(cmd.Context(), cl, m, *version)
+			if err != nil {
+				return err
+			}
+			m.Config = &v.Config
 		}
 		var raw []byte
 		switch format {
@@ -152,10 +276,7 @@ func Edit(c *cli.Env) *cobra.Command {
 was changed. What cannot be used is kept in a file, which is named.`,
 		Example: "  EDITOR=nano souk edit web",
 		Args:    cli.Args(1, 1, "a machine, by id or name")}
-	f := cmd.Flags()
-	f.StringVar(&o.nonce, "nonce", "", "the nonce of the machine's lease, when one is held")
-	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long to wait for it to be done")
-	f.BoolVar(&o.noWait, "no-wait", false, "do not wait for it to be done")
+	o.waiting(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, m, err := c.One(cmd, args[0])
 		if err != nil {
