@@ -15,6 +15,8 @@ type batcher struct {
 	*Broker
 	name  string
 	order market.Order
+	// together is called before purchases are placed together; release afterwards. nil: nothing is.
+	together func(ctx context.Context, list []*Purchase) (release func(), err error)
 
 	mu      sync.Mutex
 	waiting []*waiting
@@ -64,12 +66,31 @@ func (s *batcher) lead() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.life, createTimeout)
-		view := s.fleet.View(ctx)
 		for _, same := range byPolicy(list) {
-			transaction{Broker: s.Broker, name: s.name, order: s.order, list: same}.run(ctx, view)
+			s.place(ctx, same)
 		}
 		cancel()
 	}
+}
+
+// place places purchases of one policy together.
+func (s *batcher) place(ctx context.Context, list []*waiting) {
+	if s.together != nil {
+		purchases := make([]*Purchase, len(list))
+		for i, w := range list {
+			purchases[i] = w.p
+		}
+		release, err := s.together(ctx, purchases)
+		if err != nil {
+			for _, w := range list {
+				w.err = err
+				close(w.settled)
+			}
+			return
+		}
+		defer release()
+	}
+	transaction{Broker: s.Broker, name: s.name, order: s.order, list: list, unnamed: s.together != nil}.run(ctx, s.fleet.View(ctx))
 }
 
 // byPolicy splits purchases by their policy, which ranks a whole transaction.

@@ -45,6 +45,7 @@ type Broker struct {
 	creates    *keyLocks // one create at a time for each machine's id
 	strategies map[string]Strategy
 	gang       Strategy
+	spread     Strategy // of one machine that is to be spread, where no other is named
 
 	// Work that goes on when who asked for it has its answer: releases of a race's losers, batches.
 	life   context.Context //nolint:containedctx // it is the broker's own life, which Close ends
@@ -68,7 +69,7 @@ func New(o Options) *Broker {
 		Batching:  newBatcher(b, Batching, market.LargestFirst),
 		FairShare: newBatcher(b, FairShare, b.fair),
 	}
-	b.gang = gang{b}
+	b.gang, b.spread = gang{b}, &spreads{Broker: b, apps: map[string]*appSpread{}}
 	return b
 }
 

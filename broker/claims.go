@@ -121,6 +121,33 @@ func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cl
 	}
 }
 
+// Spread waits until this create alone places machines of an app that must be spread, and returns what others have
+// placed so lately that their workers' word may not have come here. release is told what this one has placed.
+func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, func([]cluster.Placed), error) {
+	unlock, err := c.locks.lock(ctx, "spread/"+app)
+	if err != nil {
+		return nil, nil, err
+	}
+	claim := cluster.Claim{Kind: cluster.ClaimSpread, App: app, Holder: c.holder("")}
+	for tries := 0; ; tries++ {
+		got, at, err := c.take(ctx, claim)
+		if err == nil && got.Granted {
+			return got.Placed, func(made []cluster.Placed) {
+				defer unlock()
+				claim.Step, claim.Placed = cluster.ClaimSettle, made[:min(len(made), cluster.MaxPlaced)]
+				c.end(ctx, at, claim)
+			}, nil
+		}
+		if err == nil {
+			err = pause(ctx, claimPause.After(tries))
+		}
+		if err != nil {
+			unlock()
+			return nil, nil, err
+		}
+	}
+}
+
 // holder names a create among all that may ask for the same thing.
 func (c *Claimant) holder(machine string) string { return machine + "@" + string(c.self) }
 
@@ -129,7 +156,8 @@ func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claim
 	claim.Step = cluster.ClaimTake
 	for _, id := range c.deciders(claim) {
 		got, err := c.ask(ctx, id, claim)
-		if id != c.self && passedOver(err) && ctx.Err() == nil {
+		old := claim.Kind == cluster.ClaimSpread && fault.Is(err, fault.Invalid) // it knows no such claims
+		if id != c.self && (passedOver(err) || old) && ctx.Err() == nil {
 			claim.Instead = claim.Instead || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 			continue
 		}

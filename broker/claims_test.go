@@ -77,10 +77,22 @@ func newTown(t *testing.T, ids ...cluster.WorkerID) *town {
 		w.members[id] = NewClaimant(id, link{w, id}, NewDecider(w.fleet, rows), w.fleet)
 		w.brokers[id] = New(Options{Fleet: w.fleet, Directory: w.fleet, Apps: w.fleet, Policies: w.fleet,
 			Funds: w.fleet, Claims: w.members[id],
-			Region: "local", Rand: rand.NewChaCha8([32]byte{byte(i + 1)})})
+			Region: "local", Rand: &locked{from: rand.NewChaCha8([32]byte{byte(i + 1)})}})
 		t.Cleanup(w.brokers[id].Close)
 	}
 	return w
+}
+
+// locked is a source of chance for many goroutines.
+type locked struct {
+	mu   sync.Mutex
+	from *rand.ChaCha8
+}
+
+func (l *locked) Read(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.from.Read(b)
 }
 
 // race asks every member for the same thing at once, and gives the ids that were answered.

@@ -31,9 +31,17 @@ type Decider struct {
 	directory Directory
 	keys      Keys
 
-	mu    sync.Mutex
-	held  map[string]*heldClaim // by kind, app and value
-	swept time.Time
+	mu   sync.Mutex
+	held map[string]*heldClaim // by kind, app and value
+	// placed has, by app, machines of spreads that were made lately, oldest first
+	placed map[string][]placedAt
+	swept  time.Time
+}
+
+// placedAt is a machine of a spread, and when it was told of.
+type placedAt struct {
+	cluster.Placed
+	at time.Time
 }
 
 // heldClaim is a claim that was granted.
@@ -47,7 +55,8 @@ type heldClaim struct {
 
 // NewDecider makes what decides claims at this member.
 func NewDecider(d Directory, k Keys) *Decider {
-	return &Decider{directory: d, keys: k, held: map[string]*heldClaim{}}
+	return &Decider{directory: d, keys: k, held: map[string]*heldClaim{},
+		placed: map[string][]placedAt{}}
 }
 
 // Decide answers a claim.
@@ -94,7 +103,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		return cluster.Claimed{Machine: known, Made: true}, nil
 	case h != nil:
 		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
-		return h.granted(), nil
+		return d.granted(h, c, now), nil
 	case len(d.held) >= maxClaims:
 		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_claims", RetryAfter: time.Second,
 			Text: "65536 named creates are under way or just over, the most that are remembered; try again in a second"}
@@ -112,7 +121,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		}
 	}
 	d.held[claimKey(c)] = h
-	return h.granted(), nil
+	return d.granted(h, c, now), nil
 }
 
 // made returns the machine that was made under a key which is not bound here; nil: none is known. This member decides
@@ -137,12 +146,40 @@ func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 }
 
 // granted is the answer to the create that has the claim.
-func (h *heldClaim) granted() cluster.Claimed {
+func (d *Decider) granted(h *heldClaim, c cluster.Claim, now time.Time) cluster.Claimed {
 	out := cluster.Claimed{Granted: true, Machine: h.machine}
 	if h.key != nil {
 		out.Made, out.Bound, out.Other = h.key.Made, h.key.Bound, h.key.Other
 	}
+	if c.Kind == cluster.ClaimSpread {
+		d.forgetPlaced(c.App, now)
+		for _, p := range d.placed[c.App] {
+			out.Placed = append(out.Placed, p.Placed)
+		}
+	}
 	return out
+}
+
+// place remembers machines that were made for a spread: who places the next may not have heard of them.
+func (d *Decider) place(c cluster.Claim, now time.Time) {
+	for _, p := range c.Placed {
+		d.placed[c.App] = append(d.placed[c.App], placedAt{p, now})
+	}
+	if n := len(d.placed[c.App]) - cluster.MaxPlaced; n > 0 {
+		d.placed[c.App] = d.placed[c.App][n:]
+	}
+}
+
+// forgetPlaced drops what the workers have told of by now.
+func (d *Decider) forgetPlaced(app string, now time.Time) {
+	list := d.placed[app]
+	n := 0
+	for n < len(list) && now.Sub(list[n].at) >= cluster.KeepPlaced {
+		n++
+	}
+	if d.placed[app] = list[n:]; len(list) == n {
+		delete(d.placed, app)
+	}
 }
 
 // over reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
@@ -170,6 +207,7 @@ func (d *Decider) end(c cluster.Claim) cluster.Claimed {
 		h.machine, h.made, h.until = c.Machine, true, time.Now().Add(cluster.KeepClaim)
 		return cluster.Claimed{}
 	}
+	d.place(c, time.Now())
 	came := c.Came
 	if c.Step == cluster.ClaimDrop {
 		came = cluster.NotMade
@@ -189,6 +227,9 @@ func (d *Decider) sweep(now time.Time) {
 		return
 	}
 	d.swept = now
+	for app := range d.placed {
+		d.forgetPlaced(app, now)
+	}
 	for key, h := range d.held {
 		if now.After(h.until) {
 			d.drop(key, h, cluster.MayBeMade)

@@ -29,12 +29,16 @@ type gangPurchase struct {
 // Buy drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
 func (s gang) Buy(ctx context.Context, o *Order) error {
 	began := time.Now()
+	release, err := s.keepSpread(ctx, o.Purchases)
+	if err != nil {
+		return err
+	}
+	defer func() { release() }()
 	c := &gangPurchase{Broker: s.Broker, Order: o, view: s.fleet.View(ctx)}
 	req := market.GangRequest{ID: o.gang, Min: o.Gang.Min, Same: o.Gang.Same, Until: began.Add(o.Gang.Wait)}
 	for _, p := range o.Purchases {
 		req.Members = append(req.Members, p.Request)
 	}
-	var err error
 	chance := rand.New(rand.NewPCG(entropy{s.rand}.Uint64(), 0))
 	if c.buyer, err = market.NewGangBuyer(req, c.view, o.Purchases[0].Policy, chance); err != nil {
 		return err
@@ -45,9 +49,18 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 		if !batch.Refresh {
 			_ = pause(ctx, batch.After) // what is under way is brought to its end
 		} else {
+			for _, p := range c.Purchases {
+				p.Machine = nil // what was made has been undone
+			}
+			release()
+			release = func() {}
 			if c.wait(ctx, batch.After) {
 				return fault.New(fault.Unavailable, "cancelled",
 					"the caller went away before there was room for the gang")
+			}
+			if release, err = s.keepSpread(ctx, o.Purchases); err != nil {
+				release = func() {}
+				return err
 			}
 			c.refresh(ctx, req)
 		}

@@ -97,7 +97,7 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 		err = o.strategy.Buy(ctx, o)
 	}
 	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {
-		err = direct{b}.Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
+		err = b.evictor(o).Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
 	}
 	err = b.recordAll(o, err)
 	b.metrics.ordered(o, err, time.Since(began))
@@ -107,6 +107,14 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 		}
 	}
 	return unpaid(err, &o.Purchases[0].Request)
+}
+
+// evictor returns the strategy by which an order may have room made.
+func (b *Broker) evictor(o *Order) Strategy {
+	if mustSpread(o.Purchases) {
+		return alone{b, direct{b}}
+	}
+	return direct{b}
 }
 
 // mustEvict reports whether an order that found no room may have some made, which only the direct strategy asks for.

@@ -132,7 +132,10 @@ func (b *Broker) choose(o *Order) error {
 	switch {
 	case o.Bid != nil:
 		first.Policy = placement.Policy{Name: bidPolicy}
-		o.name, o.strategy = BidStrategy, bid{b}
+		o.name, o.strategy = BidStrategy, Strategy(bid{b})
+		if mustSpread(o.Purchases) {
+			o.strategy = alone{b, o.strategy}
+		}
 		return nil
 	case o.Gang != nil:
 		o.name, o.strategy = GangStrategy, b.gang
@@ -145,8 +148,16 @@ func (b *Broker) choose(o *Order) error {
 		p.Policy = policy
 	}
 	if o.strategy == nil {
-		o.name = cmp.Or(first.Request.Scheduling.Strategy, policy.Strategy, Direct)
+		o.name = cmp.Or(first.Request.Scheduling.Strategy, policy.Strategy)
 		o.strategy = b.strategies[o.name]
+		switch {
+		case o.name == "" && len(first.Request.Scheduling.Spread) > 0:
+			o.name, o.strategy = Batching, b.spread
+		case o.name == "":
+			o.name, o.strategy = Direct, b.strategies[Direct]
+		case mustSpread(o.Purchases[:1]):
+			o.strategy = alone{b, o.strategy}
+		}
 	}
 	if o.name != Direct && o.Gang == nil {
 		first.Request.Scheduling.Strategy = o.name // as it will be recorded

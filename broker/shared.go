@@ -35,6 +35,8 @@ type transaction struct {
 	name  string
 	order market.Order
 	list  []*waiting
+	// unnamed: nobody has named the strategy, so it is no reason for one that is placed by itself
+	unnamed bool
 }
 
 // run places all of them, and settles each.
@@ -88,7 +90,10 @@ func (t transaction) commit(ctx context.Context, asks []market.Ask, view cluster
 		p := t.list[a.Member].p
 		p.beside(a.Fleet)
 		p.View, p.Ranked = view, placement.Rank(p.Request, view, p.Policy)
-		why := p.explain(a.Worker, fmt.Sprintf("planned with %d others by %s", len(t.list)-1, t.name))
+		why := p.Placement(a.Worker)
+		if n := len(t.list) - 1; n > 0 || !t.unnamed {
+			why = p.explain(a.Worker, fmt.Sprintf("planned with %d others by %s", n, t.name))
+		}
 		all.Go(func() { got[i] = t.ask(ctx, p, a, why) })
 	}
 	all.Wait()

@@ -18,6 +18,8 @@ type ClaimKind string
 const (
 	ClaimName ClaimKind = "name" // of a machine
 	ClaimKey  ClaimKind = "key"  // an Idempotency-Key
+	// ClaimSpread is the right to place machines of an app that must be spread: one create at a time counts them.
+	ClaimSpread ClaimKind = "spread"
 )
 
 // ClaimStep is what a member asks of the one that decides.
@@ -45,7 +47,8 @@ type Claim struct {
 	New     bool      `json:"new,omitempty"`     // of a key: its client says that it has not sent it before
 	// Instead says that a member which decides before this one could not be asked.
 	Instead bool     `json:"instead,omitempty"`
-	Came    Creation `json:"came,omitempty"` // of ClaimSettle of a key: what its create came to
+	Came    Creation `json:"came,omitempty"`   // of ClaimSettle of a key: what its create came to
+	Placed  []Placed `json:"placed,omitempty"` // of ClaimSettle of a spread: the machines that were made
 }
 
 // Claimed is the answer to a claim.
@@ -57,6 +60,14 @@ type Claimed struct {
 	Bound time.Time `json:"bound,omitzero"`  // of a key that another create has bound: when
 	Other bool      `json:"other,omitempty"` // of a client's own id: it was used for another request
 	Stood []Claim   `json:"stood,omitempty"`
+	// Placed lists, of a spread, what was made so lately that its workers' word may not have come yet.
+	Placed []Placed `json:"placed,omitempty"`
+}
+
+// Placed is a machine and the worker that made it.
+type Placed struct {
+	Machine string   `json:"machine"`
+	Worker  WorkerID `json:"worker"`
 }
 
 // Creation is what a create came to.
@@ -96,8 +107,10 @@ const (
 	MaxClaimText = 512  // bytes of each of its fields
 	MaxStood     = 1024 // claims of one answer
 	// that a name is known by its claim once the machine is made: its worker's word comes sooner
-	KeepClaim = time.Minute
-	ClaimLife = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
+	KeepClaim  = time.Minute
+	KeepPlaced = 5 * time.Second   // that a machine of a spread is told of to who places the next
+	MaxPlaced  = 1024              // machines of one claim
+	ClaimLife  = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
 )
 
 // Check refuses a claim that no souk sends.
@@ -108,8 +121,17 @@ func (c *Claim) Check() error {
 				MaxClaimText)
 		}
 	}
-	if c.Kind != ClaimName && c.Kind != ClaimKey {
-		return fault.New(fault.Invalid, "claim", "there are claims of names and of keys, not of %q", c.Kind)
+	if c.Kind != ClaimName && c.Kind != ClaimKey && c.Kind != ClaimSpread {
+		return fault.New(fault.Unimplemented, "claim", "there are claims of names, keys and spreads, not of %q", c.Kind)
+	}
+	if len(c.Placed) > MaxPlaced {
+		return fault.New(fault.Invalid, "claim", "a claim tells of %d machines; at most %d", len(c.Placed), MaxPlaced)
+	}
+	for _, p := range c.Placed {
+		if len(p.Machine) > MaxClaimText || len(p.Worker) > MaxClaimText {
+			return fault.New(fault.Invalid, "claim", "a claim tells of a machine with an id of more than %d bytes",
+				MaxClaimText)
+		}
 	}
 	return nil
 }

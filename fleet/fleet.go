@@ -144,7 +144,7 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 	}
 	f.Update(func(e *Edit) {
 		x := Summary(m)
-		if old, known := f.next.machines.Get(&x); known && old.Granted.IsZero() {
+		if old, known := f.next.machines.Get(&x); known && !old.expired() {
 			return
 		}
 		x.Granted = e.now

@@ -143,3 +143,35 @@ func TestAKeyOfAMemberThatDied(t *testing.T) {
 		}
 	}
 }
+
+// TestASpreadHoldsInTheCluster: twelve machines of an app that must be spread are asked for at three members at once.
+// All are made, four at each worker.
+func TestASpreadHoldsInTheCluster(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 3)
+	c.Meet()
+	var all sync.WaitGroup
+	for i := range 12 {
+		l := launch(fmt.Sprintf("spread-%d", i))
+		l.Scheduling = &machine.Scheduling{Spread: []machine.Spread{{Attribute: "worker", MaxSkew: 1}}}
+		all.Go(func() {
+			if _, err := c.Client(i%3).Launch(t.Context(), app, l, client.LaunchOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	machines, err := c.Client(0).Machines(t.Context(), app, client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]int{}
+	for _, m := range machines {
+		at[string(m.Worker)]++
+	}
+	for w, n := range at {
+		if n != 4 {
+			t.Errorf("%s has %d of %d machines: %v", w, n, len(machines), at)
+		}
+	}
+}

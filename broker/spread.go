@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+)
+
+// spreads places machines of apps that are to be spread: of each app those together that come together, for what is
+// decided side by side on one view goes to one worker. It is Batching with a batcher of its own for each app, so that
+// none waits for the starts of another's.
+type spreads struct {
+	*Broker
+	mu   sync.Mutex
+	apps map[string]*appSpread
+}
+
+type appSpread struct {
+	*batcher
+	orders int // under way
+}
+
+// Buy places the one machine of an order with whatever else of its app comes in time.
+func (s *spreads) Buy(ctx context.Context, o *Order) error {
+	a := s.enter(o.App)
+	defer s.leave(o.App)
+	return a.Buy(ctx, o)
+}
+
+func (s *spreads) enter(app string) *appSpread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.apps[app]
+	if a == nil {
+		a = &appSpread{batcher: newBatcher(s.Broker, Batching, market.LargestFirst)}
+		a.together = s.keepSpread
+		s.apps[app] = a
+	}
+	a.orders++
+	return a
+}
+
+func (s *spreads) leave(app string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.apps[app]
+	if a.orders--; a.orders == 0 {
+		delete(s.apps, app) // its batch has been settled
+	}
+}
+
+// mustSpread reports whether purchases are refused rather than placed unevenly.
+func mustSpread(list []*Purchase) bool {
+	return slices.ContainsFunc(list, func(p *Purchase) bool {
+		return slices.ContainsFunc(p.Request.Scheduling.Spread, func(s machine.Spread) bool { return s.MaxSkew > 0 })
+	})
+}
+
+// keepSpread counts the machines of purchases of one app anew before they are placed. Where the spread must hold it
+// keeps others from placing machines of the app, at any member, until release is called: who places counts what the one
+// before has placed.
+func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func(), err error) {
+	release = func() {}
+	if mustSpread(list) {
+		app := list[0].Request.App
+		placed, done, err := b.claims.Spread(ctx, app)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range placed {
+			b.fleet.Granted(&machine.Machine{ID: p.Machine, App: app, Worker: p.Worker, State: machine.Created},
+				&list[0].Request)
+		}
+		release = func() { done(placedBy(list)) }
+	}
+	told := release
+	release = func() { // before the next of the app are counted
+		for _, p := range list {
+			if p.Machine != nil {
+				b.fleet.Granted(p.Machine, &p.Request)
+			}
+		}
+		told()
+	}
+	for _, p := range list {
+		p.Request = b.fleet.Resolve(ctx, p.Request)
+	}
+	return release, nil
+}
+
+func placedBy(list []*Purchase) (made []cluster.Placed) {
+	for _, p := range list {
+		if p.Machine != nil {
+			made = append(made, cluster.Placed{Machine: p.Machine.ID, Worker: p.Machine.Worker})
+		}
+	}
+	return made
+}
+
+// alone is a strategy whose orders are spread: each keeps others away while it is placed.
+type alone struct {
+	*Broker
+	Strategy
+}
+
+// Buy places an order.
+func (s alone) Buy(ctx context.Context, o *Order) error {
+	release, err := s.keepSpread(ctx, o.Purchases)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.Strategy.Buy(ctx, o)
+}
