@@ -90,7 +90,8 @@ func (s *batcher) place(ctx context.Context, list []*waiting) {
 		}
 		defer release()
 	}
-	transaction{Broker: s.Broker, name: s.name, order: s.order, list: list, unnamed: s.together != nil}.run(ctx, s.fleet.View(ctx))
+	t := transaction{Broker: s.Broker, name: s.name, order: s.order, list: list, unnamed: s.together != nil}
+	t.run(ctx, s.fleet.View(ctx))
 }
 
 // byPolicy splits purchases by their policy, which ranks a whole transaction.
