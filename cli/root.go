@@ -32,7 +32,7 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	root.SetFlagErrorFunc(wrongFlag)
+	root.SetFlagErrorFunc(WrongFlag)
 	root.SetHelpFunc(c.help)
 	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB
 	pf := root.PersistentFlags()

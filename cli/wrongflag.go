@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// wrongFlag says what is wrong with a flag in the words of who typed it.
-func wrongFlag(cmd *cobra.Command, err error) error {
+// WrongFlag says what is wrong with a flag in the words of who typed it.
+func WrongFlag(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if e, is := errors.AsType[*pflag.InvalidValueError](err); is {
 		f := e.GetFlag()
@@ -48,7 +48,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		case name == "port" && cmd.Flags().Lookup("publish") != nil:
 			text += ": a port of the worker's host that leads to one of the machine is --publish HOST:PORT"
 		case len(name) > 1:
-			if near := nearFlag(cmd, name); near != "" {
+			if near := NearFlag(cmd.Flags(), name); near != "" {
 				text += fmt.Sprintf("; did you mean --%s?", near)
 			}
 		}
@@ -62,10 +62,10 @@ const LinesKind = "lines"
 // PortsKind is the kind of a flag of ports.
 const PortsKind = "ports"
 
-// nearFlag returns the flag of a command whose name is at most two slips away from what was typed, the nearest; or "".
-func nearFlag(cmd *cobra.Command, typed string) string {
+// NearFlag returns the flag of a set whose name is at most two slips away from what was typed, the nearest; or "".
+func NearFlag(of *pflag.FlagSet, typed string) string {
 	near, least := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+	of.VisitAll(func(f *pflag.Flag) {
 		if d := slips(typed, f.Name); d < least && !f.Hidden {
 			near, least = f.Name, d
 		}

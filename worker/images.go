@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -54,12 +57,17 @@ func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
 	return out, err
 }
 
-// storeName names a directory of one host: two hosts that run now are never in the same boot.
+// storeName names a directory: by the boot of its kernel, and within that by its device and inode. Its path would not
+// do: hosts that share a kernel (containers that are used as hosts, mount namespaces) have directories of one path.
 func storeName(boot, dir string) string {
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
+	name := dir
+	var at unix.Stat_t
+	if unix.Stat(dir, &at) == nil {
+		name = fmt.Sprintf("%d:%d", at.Dev, at.Ino)
+	} else if abs, err := filepath.Abs(dir); err == nil {
+		name = abs
 	}
-	sum := sha256.Sum256([]byte(boot + "\n" + dir))
+	sum := sha256.Sum256([]byte(boot + "\n" + name))
 	return hex.EncodeToString(sum[:6])
 }
 

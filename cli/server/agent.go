@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cli"
@@ -28,36 +25,29 @@ import (
 	"github.com/soukhq/souk/sysmon"
 )
 
-// agentConfig is what souk agent reads from its file; each field has a flag of the same name, which wins.
-type agentConfig struct {
+// agentFlags are the flags of souk agent. Each is a key of its file, too: see readFile.
+type agentFlags struct {
+	config string
+	offer  offerFlags
 	doorFlags
 	containerFlags
 	volumeFlags
 	proxyFlags
-	Dir    string   `toml:"dir"`
-	Wire   string   `toml:"wire"`
-	Gossip string   `toml:"gossip"`
-	Host   string   `toml:"host"`
-	Peers  []string `toml:"peers"`
-	Region string   `toml:"region"`
-	CPUs   int      `toml:"cpus"`
-	Memory cli.Size `toml:"memory"`
-	Attr   []string `toml:"attr"`
-	DNS    string   `toml:"dns"`
-	Pace   string   `toml:"pace"`
-	Level  string   `toml:"log"`
+	Dir    string
+	Wire   string
+	Gossip string
+	Host   string
+	Peers  []string
+	Region string
+	CPUs   int
+	Memory cli.Size
+	DNS    string
+	Pace   string
+	Level  string
 
-	Between string `toml:"network-between"`
+	Between string
 
-	DecisionMB int64 `toml:"decision-log-mb"`
-	AllowRoot  bool  `toml:"allow-root"`
-}
-
-// agentFlags are the flags of souk agent.
-type agentFlags struct {
-	config string
-	agentConfig
-	offer offerFlags
+	DecisionMB int64
 }
 
 // Ports of a member that are used where nobody says otherwise.
@@ -88,7 +78,7 @@ When the agent ends, is upgraded or is killed, the machines go on running; the n
 Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a
 probe then waits 250 ms instead of 80, and a dead member is noticed after 3 to 7 s instead of 1 to 3.
 
-The file named by --config is TOML and has the flags' names as keys:
+The file named by --config is TOML. Each flag is a key of it, a repeatable one with a list; what is given here wins:
 
   dir    = "/var/lib/souk"
   region = "fra"
@@ -131,74 +121,14 @@ func Agent(c *cli.Env) *cobra.Command {
 	o.volumeFlags.add(f)
 	o.proxyFlags.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.read(cmd.Flags()); err != nil {
-			return err
+		if o.config != "" {
+			if err := readFile(cmd, o.config); err != nil {
+				return err
+			}
 		}
 		return doAgent(cmd.Context(), c, o)
 	}
 	return cmd
-}
-
-// read takes the settings of the file that no flag sets. A key that is not known is an error, with its line.
-func (o *agentFlags) read(f *pflag.FlagSet) error {
-	if o.config == "" {
-		return nil
-	}
-	raw, err := os.ReadFile(o.config)
-	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "config", "the file %s cannot be read", o.config)
-	}
-	set := o.agentConfig
-	d := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields()
-	if err := d.Decode(&set); err != nil {
-		var strict *toml.StrictMissingError
-		if errors.As(err, &strict) {
-			return cli.Usagef("%s has a key that souk agent does not know:\n%s", o.config, strict.String())
-		}
-		var at *toml.DecodeError
-		if errors.As(err, &at) {
-			return cli.Usagef("%s cannot be read:\n%s", o.config, at.String())
-		}
-		return cli.Usagef("%s cannot be read: %v", o.config, err)
-	}
-	flags := o.agentConfig
-	o.agentConfig = set
-	for name, keep := range map[string]func(){
-		"dir": func() { o.Dir = flags.Dir }, "addr": func() { o.Addr = flags.Addr },
-		"tls-cert": func() { o.Cert = flags.Cert }, "tls-key": func() { o.Key = flags.Key },
-		"wire":   func() { o.Wire = flags.Wire },
-		"gossip": func() { o.Gossip = flags.Gossip }, "host": func() { o.Host = flags.Host },
-		"peer":   func() { o.Peers = flags.Peers },
-		"region": func() { o.Region = flags.Region }, "cpus": func() { o.CPUs = flags.CPUs },
-		"memory": func() { o.Memory = flags.Memory },
-		"dns":    func() { o.DNS = flags.DNS }, "pace": func() { o.Pace = flags.Pace },
-		"containers":         func() { o.Containers = flags.Containers },
-		"registry-config":    func() { o.RegistryConfig = flags.RegistryConfig },
-		"mirror":             func() { o.Mirrors = flags.Mirrors },
-		"image-budget":       func() { o.ImageBudget = flags.ImageBudget },
-		"allow-host-network": func() { o.AllowHost = flags.AllowHost },
-		"ready":              func() { o.Ready = flags.Ready },
-		"network-between":    func() { o.Between = flags.Between },
-		"volumes":            func() { o.Volumes = flags.Volumes },
-		"http":               func() { o.HTTP = flags.HTTP },
-		"https":              func() { o.HTTPS = flags.HTTPS },
-		"certs":              func() { o.Certs = flags.Certs },
-		"acme":               func() { o.ACME = flags.ACME },
-		"acme-directory":     func() { o.ACMEURL = flags.ACMEURL },
-		"ports":              func() { o.Ports = flags.Ports },
-		"domain":             func() { o.Domains = flags.Domains },
-		"trusted-proxy":      func() { o.Trusted = flags.Trusted },
-		"access-log":         func() { o.Access = flags.Access },
-		"access-log-share":   func() { o.Sample = flags.Sample },
-		"log":                func() { o.Level = flags.Level },
-		"decision-log-mb":    func() { o.DecisionMB = flags.DecisionMB },
-	} {
-		if f.Changed(name) {
-			keep()
-		}
-	}
-	o.offer.attrs = append(o.Attr, o.offer.attrs...)
-	return nil
 }
 
 func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
@@ -302,7 +232,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	a.node, err = node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
-			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.AllowRoot || o.offer.allowRoot, Member: a.m,
+			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, Member: a.m,
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
 			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
 			KeepToken: func(token string) error { return keepToken(dir, token) }},

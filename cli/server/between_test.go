@@ -25,7 +25,7 @@ func TestNetworkBetween(t *testing.T) {
 		{"wireguard", "127.0.0.1", false, "", "give --host"},
 		{"wireguard", "10.0.0.1", true, "", "none are run here: --containers is off"},
 	} {
-		o := &agentFlags{agentConfig: agentConfig{Between: c.way, Host: c.host, Wire: defaultWire}}
+		o := &agentFlags{Between: c.way, Host: c.host, Wire: defaultWire}
 		p := containerPlan{how: new(node.Containers)}
 		if c.off {
 			p = containerPlan{why: "--containers is off"}

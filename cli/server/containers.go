@@ -19,12 +19,12 @@ import (
 
 // containerFlags say how images are run, and where they come from.
 type containerFlags struct {
-	Containers     string   `toml:"containers"`
-	RegistryConfig string   `toml:"registry-config"`
-	Mirrors        []string `toml:"mirror"`
-	ImageBudget    cli.Size `toml:"image-budget"`
-	Ready          int      `toml:"ready"`
-	AllowHost      bool     `toml:"allow-host-network"`
+	Containers     string
+	RegistryConfig string
+	Mirrors        []string
+	ImageBudget    cli.Size
+	Ready          int
+	AllowHost      bool
 }
 
 // What --containers may say beside the name of an OCI runtime.

@@ -20,9 +20,9 @@ import (
 
 // doorFlags say where the API is served beside the socket of this host.
 type doorFlags struct {
-	Addr string `toml:"addr"`
-	Cert string `toml:"tls-cert"`
-	Key  string `toml:"tls-key"`
+	Addr string
+	Cert string
+	Key  string
 }
 
 func (o *doorFlags) add(f *pflag.FlagSet) {

@@ -18,16 +18,16 @@ import (
 
 // proxyFlags say where requests for machines come in.
 type proxyFlags struct {
-	HTTP    string   `toml:"http"`
-	HTTPS   string   `toml:"https"`
-	Certs   string   `toml:"certs"`
-	ACME    string   `toml:"acme"`
-	ACMEURL string   `toml:"acme-directory"`
-	Ports   string   `toml:"ports"`
-	Domains []string `toml:"domain"`
-	Trusted []string `toml:"trusted-proxy"`
-	Access  string   `toml:"access-log"`
-	Sample  float64  `toml:"access-log-share"`
+	HTTP    string
+	HTTPS   string
+	Certs   string
+	ACME    string
+	ACMEURL string
+	Ports   string
+	Domains []string
+	Trusted []string
+	Access  string
+	Sample  float64
 }
 
 // DefaultHTTP is where requests for machines come in, unless another souk has it.

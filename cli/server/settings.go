@@ -53,7 +53,9 @@ func writeSettings(file, dir string) (string, error) {
 	}
 	raw, err := os.ReadFile(file)
 	if err == nil {
-		var is agentConfig
+		var is struct {
+			Dir string `toml:"dir"`
+		}
 		if err := toml.NewDecoder(bytes.NewReader(raw)).Decode(&is); err != nil || is.Dir != dir {
 			return fmt.Sprintf("%s is left as it was; see that it says: dir = %s", file, tomlString(dir)), nil
 		}

@@ -9,7 +9,7 @@ import (
 
 // volumeFlags say how volumes are kept.
 type volumeFlags struct {
-	Volumes string `toml:"volumes"`
+	Volumes string
 }
 
 // What --volumes may say.
