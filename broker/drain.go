@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -33,7 +35,7 @@ func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.D
 	if plan.Tasks, err = tasksByJob(ctx, w); err != nil {
 		return nil, err
 	}
-	view := without(b.fleet.View(ctx), worker)
+	there := drainView{without(b.fleet.View(ctx), worker), map[string][]machine.Publish{}}
 	slices.SortStableFunc(machines, func(x, y *machine.Machine) int {
 		return cmp.Or(cmp.Compare(sizeOf(y), sizeOf(x)), cmp.Compare(x.ID, y.ID))
 	})
@@ -41,7 +43,7 @@ func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.D
 		d := api.DrainMove{App: m.App, Machine: m.ID, Name: m.Name, State: m.State, Fate: api.FateStays}
 		switch d.Reason = b.tied(ctx, Machine{Machine: m, At: w}); {
 		case d.Reason == "":
-			b.planMove(ctx, &d, Machine{Machine: m, At: w}, view)
+			b.planMove(ctx, &d, Machine{Machine: m, At: w}, there)
 		case busy(m):
 			d.Fate = api.FateWaits
 		}
@@ -86,8 +88,34 @@ func leftVolumes(ctx context.Context, w Inspector) ([]string, error) {
 	return out, nil
 }
 
+// drainView is the fleet as it will be once the machines that are planned so far have moved.
+type drainView struct {
+	cluster.View
+	ports map[string][]machine.Publish // of those machines, by worker
+}
+
+// take enters a machine that is planned to a worker.
+func (v drainView) take(worker string, r *placement.Request) {
+	v.ports[worker] = append(v.ports[worker], r.Publish...)
+	for i := range v.Workers {
+		k := &v.Workers[i]
+		if string(k.Worker) != worker {
+			continue
+		}
+		room := r.Resources
+		if !r.Start {
+			room = cluster.Resources{Disk: room.Disk} // the rest is asked for when it is started
+		}
+		k.Used, k.Machines, k.Apps = k.Used.Add(room), k.Machines+1, maps.Clone(k.Apps)
+		if k.Apps == nil {
+			k.Apps = map[string]int{}
+		}
+		k.Apps[r.App]++
+	}
+}
+
 // planMove finds a place in the view, and takes it there. It takes the steps of Place as far as nothing is left behind.
-func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view cluster.View) {
+func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view drainView) {
 	d.Fate = api.FateStuck
 	o := b.order(Intent{App: m.App, Launch: relaunch(m.Machine, successorID(m.ID, 0)),
 		Replaces: &m}) // under the id that it will have: it decides among workers that are alike
@@ -96,7 +124,7 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 		return
 	}
 	p := o.Purchases[0]
-	ranked := placement.Rank(p.Request, view, p.Policy)
+	ranked := b.withPorts(ctx, &p.Request, placement.Rank(p.Request, view.View, p.Policy), view.ports)
 	if len(ranked) == 0 || !ranked[0].Fits {
 		d.Reason = stuckReason(ranked)
 		return
@@ -107,11 +135,52 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 	if m.State == machine.Suspended {
 		d.Reason += "; it is suspended, and what it has in memory is lost"
 	}
-	for i := range view.Workers {
-		if k := &view.Workers[i]; string(k.Worker) == d.To && p.Request.Start {
-			k.Used = k.Used.Add(p.Request.Resources)
+	view.take(best.Worker, &p.Request)
+}
+
+// withPorts returns candidates with the first one in front on which the ports that a request publishes are free. No
+// record says that, so it asks the workers that fit, the best first, as many as a buyer would; those without the ports
+// fit no more, and say why. planned has the ports that are given away already, by worker.
+func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []machine.Candidate,
+	planned map[string][]machine.Publish) []machine.Candidate {
+	if len(r.Publish) == 0 {
+		return ranked
+	}
+	out := slices.Clone(ranked)
+	for i := range out {
+		c := &out[i]
+		if !c.Fits || i >= market.MaxAsked {
+			break // the others do not fit, or would not be asked
+		}
+		c.Failing = b.portsAgainst(ctx, r, c.Worker, planned[c.Worker])
+		if c.Fits = len(c.Failing) == 0; c.Fits {
+			best := *c
+			return slices.Insert(slices.Delete(out, i, i+1), 0, best)
 		}
 	}
+	return out
+}
+
+// portsAgainst returns what stands against a request's ports at a worker: other machines that publish them, or that it
+// does not answer.
+func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker string,
+	planned []machine.Publish) (no []machine.Clause) {
+	for _, p := range r.Publish {
+		if slices.ContainsFunc(planned, p.Overlaps) {
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
+				Had: "a machine of this drain that publishes it"})
+		}
+	}
+	w := b.fleet.Worker(cluster.WorkerID(worker))
+	if w == nil || len(no) > 0 {
+		return no // one that has just gone is the buyer's to find out
+	}
+	q, err := w.Quote(ctx, *r)
+	if err != nil {
+		return []machine.Clause{{Code: placement.CodeState, Wanted: "an answer", Had: err.Error()}}
+	}
+	return slices.DeleteFunc(slices.Clone(q.Verdict.Failing),
+		func(c machine.Clause) bool { return c.Code != placement.CodePort })
 }
 
 func stuckReason(ranked []machine.Candidate) string {

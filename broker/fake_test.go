@@ -54,7 +54,26 @@ func (w *fakeWorker) Quote(_ context.Context, r placement.Request) (market.Quote
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.quoted = append(w.quoted, r)
-	return w.sell.Ask(time.Now(), r), nil
+	q := w.sell.Ask(time.Now(), r)
+	if no := w.inUse(r); len(no) > 0 {
+		q.Verdict = placement.Verdict{Failing: append(q.Verdict.Failing, no...)}
+	}
+	return q, nil
+}
+
+// inUse returns a clause for each port that another machine publishes.
+func (w *fakeWorker) inUse(r placement.Request) (no []machine.Clause) {
+	for _, m := range w.rows {
+		if m.ID == r.Machine || m.State == machine.Destroyed {
+			continue
+		}
+		for _, p := range r.Publish {
+			if slices.ContainsFunc(m.Config.Published(), p.Overlaps) {
+				no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free", Had: m.ID})
+			}
+		}
+	}
+	return no
 }
 
 func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, error) {
@@ -69,6 +88,9 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 	id := g.Request.Machine
 	if m := w.rows[id]; m != nil {
 		return m, nil
+	}
+	if no := w.inUse(g.Request); len(no) > 0 {
+		return nil, market.Refuse(w.sell, time.Now(), g.Request, no)
 	}
 	if err := w.sell.Grant(time.Now(), g.Request, g.Hold, g.Request.Start); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
 	launch, req := p.Launch, &p.Request
 	req.Image, req.Start = machine.FullName(launch.Config.Image), !launch.SkipLaunch
-	req.Resources = machine.Resources(launch.Config)
+	req.Resources, req.Publish = machine.Resources(launch.Config), launch.Config.Published()
 	if guest := launch.Config.Guest; guest != nil {
 		req.GPUKind = guest.GPUKind
 	}

@@ -196,6 +196,7 @@ func (e *encoder) request(r *placement.Request) {
 	if len(r.Volumes) > 0 {
 		e.list("volumes", len(r.Volumes), false, func(i int) { e.text(r.Volumes[i]) })
 	}
+	e.some("publish", len(r.Publish) > 0, r.Publish)
 	e.key("start")
 	e.b = strconv.AppendBool(e.b, r.Start)
 	e.opt("namespace", r.Namespace)

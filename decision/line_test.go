@@ -164,6 +164,9 @@ func TestLinesAreWrittenAsJSON(t *testing.T) {
 		if rng.IntN(8) == 0 {
 			r.App, r.Resources.Named = "<&\"\u00e9\u2028\x00", map[string]int64{"b": 1, "a": 2}
 		}
+		if rng.IntN(8) == 0 {
+			r.Publish = []machine.Publish{{Address: "192.0.2.1", HostPort: 81, Port: 80}, {Protocol: "udp"}}
+		}
 		b, err := decisiontest.Buy(rng, r, view, now, placement.Default())
 		d := decision.From(decision.Observation{ID: "X", At: decisiontest.Epoch().Add(time.Duration(rng.Int64N(1e12))),
 			Why: decision.Create, Purchase: b.Purchase(), Err: err,

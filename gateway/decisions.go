@@ -238,7 +238,7 @@ func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) 
 func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request {
 	if e.Decision != nil && e.Decision.Own == nil {
 		r := e.Decision.Request
-		r.Resources = machine.Resources(m.Config) // an update may have changed it
+		r.Resources, r.Publish = machine.Resources(m.Config), m.Config.Published() // an update may have changed them
 		return r
 	}
 	return requestOf(m)

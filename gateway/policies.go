@@ -254,6 +254,7 @@ func requestOf(m *machine.Machine) placement.Request {
 	if m.Region != "" {
 		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
 	}
+	r.Publish = m.Config.Published()
 	if guest := m.Config.Guest; guest != nil {
 		r.GPUKind = guest.GPUKind
 	}

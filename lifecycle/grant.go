@@ -154,40 +154,56 @@ func (c Connection) address() string { return cmp.Or(c.Address, hostAddress) }
 // again.
 func (s *commands) against(id, app string, c *machine.Config, to Connection) []machine.Clause {
 	no := slices.Clone(to.No)
-	if c.Network == nil || len(c.Network.Publish) == 0 {
-		return no
-	}
-	for _, other := range s.rows {
-		m := &other.Machine
-		if m.ID == id || other.destroyed() {
-			continue
-		}
-		who := "a machine of another app"
-		if m.App == app {
-			who = "machine " + m.ID
-		}
-		theirs := other.publishes()
-		for _, p := range c.Network.Publish {
-			i := slices.IndexFunc(theirs, p.Overlaps)
-			if i < 0 {
-				continue
-			}
-			what := "it"
-			if o := theirs[i]; o.At() != p.At() {
-				what = o.String()
-			}
-			wanted := p.String() + " free"
-			no = slices.DeleteFunc(no, func(c machine.Clause) bool {
-				return c.Code == placement.CodePort && c.Wanted == wanted
-			})
-			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: wanted,
-				Had: who + " that publishes " + what})
-		}
+	for _, port := range s.portsInUse(id, app, c.Published()) { // which knows more than the runtime: whose it is
+		no = slices.DeleteFunc(no, func(c machine.Clause) bool {
+			return c.Code == port.Code && c.Wanted == port.Wanted
+		})
+		no = append(no, port)
 	}
 	slices.SortFunc(no, func(a, b machine.Clause) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Wanted, b.Wanted))
 	})
 	return no
+}
+
+// portsInUse returns a clause for each of some ports of the host that another machine here publishes.
+func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine.Clause {
+	if len(ports) == 0 {
+		return nil
+	}
+	by := make([]*row, len(ports)) // of each port: the machine that has it, the one with the least id
+	for _, other := range s.rows {
+		if other.Machine.ID == id || other.destroyed() {
+			continue
+		}
+		for i, p := range ports {
+			if slices.ContainsFunc(other.publishes(), p.Overlaps) &&
+				(by[i] == nil || other.Machine.ID < by[i].Machine.ID) {
+				by[i] = other
+			}
+		}
+	}
+	var no []machine.Clause
+	for i, p := range ports {
+		if by[i] != nil {
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
+				Had: publisher(by[i], app, p)})
+		}
+	}
+	return no
+}
+
+// publisher says to an app which machine publishes a port that overlaps one, and which port where it is another.
+func publisher(r *row, app string, p machine.Publish) string {
+	who, what := "a machine of another app", "it"
+	if r.Machine.App == app {
+		who = "machine " + r.Machine.ID
+	}
+	theirs := r.publishes()
+	if o := theirs[slices.IndexFunc(theirs, p.Overlaps)]; o.At() != p.At() {
+		what = o.String()
+	}
+	return who + " that publishes " + what
 }
 
 // refuseNetwork returns the error of a machine that is here and cannot have the network of its new config.

@@ -75,3 +75,42 @@ func TestPortsOfTheHost(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestQuotesKnowPorts: a quote says no for the ports that a grant would refuse as another machine publishes them, in the
+// same words, whether that machine is up or not; a machine's own ports, and those that only the runtime knows, are free.
+func TestQuotesKnowPorts(t *testing.T) {
+	at := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
+	s := bareSupervisor()
+	const one, two = "00000000000001", "00000000000002"
+	s.Grant(at, 1, grantOf(one, publishing(7001)))
+	ports := func(ports ...machine.Publish) (r placement.Request) {
+		r = grantOf(two, publishing(1)).Request
+		r.Publish = ports
+		return r
+	}
+	own := ports(machine.Publish{HostPort: 7001})
+	own.Machine = one
+	for _, c := range []struct {
+		why string
+		ask placement.Request
+		no  []string
+	}{
+		{"no ports", ports(), nil},
+		{"another port", ports(machine.Publish{HostPort: 7002}), nil},
+		{"another protocol", ports(machine.Publish{HostPort: 7001, Protocol: "udp"}), nil},
+		{"its own", own, nil},
+		{"taken at all addresses", ports(machine.Publish{HostPort: 7002}, machine.Publish{HostPort: 7001,
+			Address: "192.0.2.9"}), []string{"192.0.2.9:7001/tcp free, machine " + one + " that publishes 7001/tcp"}},
+	} {
+		q := s.Ask(at, c.ask)
+		if q.Verdict.Fits != (len(c.no) == 0) || len(q.Verdict.Failing) != len(c.no) || q.Verdict.Never {
+			t.Errorf("%s: %+v", c.why, q.Verdict)
+			continue
+		}
+		for i, f := range q.Verdict.Failing {
+			if got := f.Wanted + ", " + f.Had; f.Code != placement.CodePort || got != c.no[i] {
+				t.Errorf("%s: %s %q, want %q", c.why, f.Code, got, c.no[i])
+			}
+		}
+	}
+}

@@ -35,9 +35,17 @@ func (s *Supervisor) Versions(id string) []machine.Version {
 	return nil
 }
 
-// Ask returns what Grant would say now; see market.Seller.
+// Ask returns what Grant would say now; see market.Seller. To what the ledger says it adds the ports of the host that
+// other machines here publish. What else the runtime knows against a network (a program that listens on the port) is
+// judged by the grant alone: of two workers on one host, the machine that is about to move still has its port.
 func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
-	return s.seller.Ask(now, r)
+	q := s.seller.Ask(now, r)
+	if no := s.commands.portsInUse(r.Machine, r.App, r.Publish); len(no) > 0 {
+		q.Verdict.Fits = false
+		q.Verdict.Failing = append(q.Verdict.Failing, no...)
+		q.Evict = nil // a machine keeps its ports while it is down, so no eviction frees one
+	}
+	return q
 }
 
 // Hold reserves room until it expires; see market.Seller.

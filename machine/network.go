@@ -69,6 +69,14 @@ func (p Publish) Overlaps(o Publish) bool {
 		(a == b || !a.IsValid() || !b.IsValid())
 }
 
+// Published returns the ports of the host that a config publishes; nil for none. They are not changed.
+func (c *Config) Published() []Publish {
+	if c == nil || c.Network == nil {
+		return nil
+	}
+	return c.Network.Publish
+}
+
 // NetworkOf returns the network that a config asks for, its mode never "".
 func NetworkOf(c *Config) Network {
 	var n Network

@@ -20,6 +20,8 @@ type Request struct {
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
+	// ports of the worker's host that it publishes; no record says which are free, so a worker's quote does
+	Publish []machine.Publish `json:"publish,omitempty"`
 	// will be started at once, so it counts against the worker's start limit
 	Start     bool   `json:"start"`
 	Namespace string `json:"namespace,omitempty"`

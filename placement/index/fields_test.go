@@ -20,7 +20,7 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 	}{
 		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start",
 			"Namespace", "GPUKind", "Scheduling", "Fleet",
-			"Funds"}},
+			"Funds", "Publish"}}, // the last one is not read
 		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band",
 			"Priority",
 			"Policy", "Strategy", "EvictionBudget", "Lent"}}, // the last four are not read

@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// seat puts a machine that publishes ports on a worker, stopped.
+func (f *fakeFleet) seat(t *testing.T, worker, id string, ports ...machine.Publish) *machine.Machine {
+	t.Helper()
+	w := f.workers[worker]
+	c := launchOf(256).Config
+	c.Network = &machine.Network{Publish: ports}
+	m := &machine.Machine{ID: id, App: "a", Name: "m" + id, State: machine.Stopped, Region: "local", Config: c,
+		Worker: w.id}
+	w.rows[id] = m
+	return m
+}
+
+// TestDrainPlansPorts: a machine is planned to a worker where its ports are free, else it stays with what has them, and
+// two machines of one plan never get the same port; what is planned is what the moves then do.
+func TestDrainPlansPorts(t *testing.T) {
+	at := func(port int) machine.Publish { return machine.Publish{HostPort: port, Port: 80} }
+	f := newFakeFleet("w1", "w2", "w3")
+	f.seat(t, "w1", "00000000000001", at(7100))                    // free at w3 only
+	f.seat(t, "w1", "00000000000002", at(7200))                    // free nowhere
+	f.seat(t, "w1", "00000000000003", at(7300))                    // free at both, as is the next one's
+	f.seat(t, "w1", "00000000000004", at(7300))                    // two of one port, as a worker would not have them
+	f.seat(t, "w1", "00000000000005", at(7300))                    // a third has no place left
+	f.seat(t, "w2", "00000000000006", at(7100), at(7200), at(750)) // what is there
+	f.seat(t, "w3", "00000000000007", machine.Publish{Address: "192.0.2.5", HostPort: 7200, Port: 1})
+	b := f.broker(nil)
+	plan, err := b.DrainPlan(t.Context(), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fates := map[string]api.DrainMove{}
+	for _, m := range plan.Moves {
+		fates[m.Machine[13:]] = m
+	}
+	if m := fates["1"]; m.Fate != api.FateMoves || m.To != "w3" {
+		t.Errorf("a port that is free at one worker: %+v", m)
+	}
+	const no = "port: wanted 7200/tcp free, had "
+	if m := fates["2"]; m.Fate != api.FateStuck || !strings.Contains(m.Reason, "w2: "+no) ||
+		!strings.Contains(m.Reason, "w3: "+no) {
+		t.Errorf("a port that is free nowhere: %+v", m)
+	}
+	third, fourth := fates["3"], fates["4"]
+	if third.Fate != api.FateMoves || fourth.Fate != api.FateMoves || third.To == fourth.To {
+		t.Errorf("two of one port: %+v, %+v", third, fourth)
+	}
+	if m := fates["5"]; m.Fate != api.FateStuck ||
+		!strings.Contains(m.Reason, "a machine of this drain that publishes it") {
+		t.Errorf("a third of one port: %+v", m)
+	}
+	for _, m := range plan.Moves {
+		w := f.workers["w1"]
+		out, err := b.Move(t.Context(), Machine{Machine: w.rows[m.Machine], At: w})
+		switch {
+		case m.Fate == api.FateMoves && (err != nil || string(out.Machine.Worker) != m.To):
+			t.Errorf("planned to %s: %+v, %v", m.To, out, err)
+		case m.Fate != api.FateMoves && !fault.Is(err, fault.Exhausted):
+			t.Errorf("planned to stay (%s): %+v, %v", m.Reason, out, err)
+		}
+	}
+}
+
+// TestDrainAsksNoMoreThanABuyer: where the first workers that a buyer asks have the port taken, the plan does not send
+// the machine to one that the buyer would not ask.
+func TestDrainAsksNoMoreThanABuyer(t *testing.T) {
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprintf("n%02d", i))
+	}
+	f := newFakeFleet(ids...)
+	m := f.seat(t, "n00", "0000000000000a", machine.Publish{HostPort: 7400, Port: 80})
+	for i, id := range ids[1:] {
+		f.seat(t, id, fmt.Sprintf("000000000000%02x", 0x20+i), machine.Publish{HostPort: 7400, Port: 80})
+	}
+	b := f.broker(nil)
+	plan, err := b.DrainPlan(t.Context(), "n00")
+	if err != nil || len(plan.Moves) != 1 || plan.Moves[0].Fate != api.FateStuck {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	asked := 0
+	for _, w := range f.workers {
+		asked += len(w.quoted)
+	}
+	if asked != 16 {
+		t.Errorf("%d workers were asked", asked)
+	}
+	if _, err := b.Move(t.Context(), Machine{Machine: m, At: f.workers["n00"]}); !fault.Is(err, fault.Exhausted) {
+		t.Error(err)
+	}
+}
