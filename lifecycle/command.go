@@ -49,11 +49,11 @@ type Command struct {
 	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
 	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
 	Resize          *machine.Resize    `json:"resize,omitempty"`    // resize
-	Digest          string             `json:"digest,omitempty"`    // update: what the new config's image means, if known
 	Metadata        map[string]*string `json:"metadata,omitempty"`
 	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
 
 	Connection Connection `json:"-"` // update: what the worker's runtime says of its network
+	Pulled     Pulled     `json:"-"` // update: what it says of the new config's image
 }
 
 // Outcome is the answer to a command.

@@ -9,7 +9,7 @@ import (
 // Kinds of effects. A worker carries each out with its runtime; all are idempotent.
 const (
 	EffPrepare      = "prepare"       // Target: make the machine's directory
-	EffPull         = "pull"          // Target: make the machine's image ready; the result's Data is its digest
+	EffPull         = "pull"          // Target: make the machine's image ready; the result's Data is a Pulled
 	EffReady        = "ready"         // Target: make ahead what that attempt will need; nobody waits for it
 	EffLaunch       = "launch"        // Target: start the attempt; the result's Data is a Life
 	EffSignal       = "signal"        // Target, Signal (0: what it is stopped by); not running is not an error
@@ -58,6 +58,12 @@ type Life struct {
 	OnDisk    bool      `json:"on_disk,omitempty"` // Paused, and it occupies nothing but disk
 	Running   bool      `json:"-"`
 	HasExit   bool      `json:"-"` // it has ended and the runtime keeps its exit
+}
+
+// Pulled is what is known of an image once it is at the worker.
+type Pulled struct {
+	Digest  string   // that its name means; "" where nothing was pulled
+	Volumes []string // directories in which it keeps data, absolute and clean
 }
 
 // Suspension is what came of EffHibernate: why the memory is not on disk, where it is not.

@@ -47,10 +47,10 @@ func (s *machines) noteRefused(r *row, what string, err error) {
 	s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, what+": "+err.Error())
 }
 
-// warn says in an event what of the config is accepted without effect.
-func (s *machines) warn(r *row) {
-	for _, w := range machine.Warnings(r.Machine.Config) {
-		s.note(r, "warning", r.Machine.State, machine.SourceFlyd, w)
+// warn says in events, one a sentence, what whoever made this version may not have meant.
+func (s *machines) warn(r *row, sentences []string) {
+	for _, w := range sentences {
+		s.note(r, machine.EventWarning, r.Machine.State, machine.SourceFlyd, w)
 	}
 }
 

@@ -209,11 +209,12 @@ func pullStep() step {
 		Late:        noteLate,
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
 			row := s.machines.of(r)
-			digest, ok := data.(string)
+			pulled, ok := data.(Pulled)
 			if !ok {
-				panic("lifecycle: the result of a pull is not a digest")
+				panic("lifecycle: the result of a pull is not a Pulled")
 			}
-			row.Machine.ImageRef.Digest = digest
+			row.Machine.ImageRef.Digest = pulled.Digest
+			s.machines.warn(row, machine.VolumesLacking(row.Machine.Config, pulled.Volumes))
 			s.machines.dirty[row.Machine.ID] = true
 		},
 	}

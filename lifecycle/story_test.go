@@ -18,7 +18,7 @@ import (
 // `go test ./lifecycle -run Stories -rewrite` writes what happens now.
 //
 //	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N] [service-check] [check=NAME]
-//	VERB [id=ID] [kill] [to-disk] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND]     one of lifecycle's verbs
+//	VERB [id=ID] [kill] [to-disk] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND] [image=NAME]     one of lifecycle's verbs
 //	lease [ttl=DURATION] [nonce=last|wrong] [release]
 //	volume VERB [id=ID]
 //	step            carry out the next effect
@@ -138,6 +138,9 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
 			c.Launch.Scheduling = schedulingOf(s.t, td)
 			c.Launch.CurrentVersion = arg(td, "current", "")
+			if image := arg(td, "image", ""); image != "" {
+				c.Launch.Config.Image, c.Pulled = image, lifecycle.Pulled{Digest: digest, Volumes: volumesOf[image]}
+			}
 		}
 		if v := arg(td, "timeout", ""); v != "" {
 			c.Timeout, _ = time.ParseDuration(v)

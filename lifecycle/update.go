@@ -43,12 +43,13 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	s.keepVersion(r)
 	s.replace(r, l, *c.Resources)
 	r.Machine.PrivateIP = c.Connection.address()
-	if c.Digest != "" {
-		r.Machine.ImageRef.Digest = c.Digest
+	if c.Pulled.Digest != "" {
+		r.Machine.ImageRef.Digest = c.Pulled.Digest
 	}
 	s.note(r, "update", machine.Replacing, a.Source, "")
 	s.note(r, "launch", machine.Created, a.Source, "")
-	s.warn(r)
+	s.warn(r, machine.Warnings(r.Machine.Config))
+	s.warn(r, machine.VolumesLacking(r.Machine.Config, c.Pulled.Volumes))
 	if !l.SkipLaunch {
 		return true, s.launch(r, opUpdate, a, machine.Updating)
 	}

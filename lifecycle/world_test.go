@@ -21,6 +21,9 @@ import (
 // digest is what every image's name means.
 const digest = "sha256:ed9db1b8d7e0b7ab9e6c8f1c1e5a1b7c0c9a9c3f7f5d2a1b4c6d8e0f1a2b3c4d"
 
+// volumesOf are the directories in which some images keep data.
+var volumesOf = map[string][]string{"mail": {"/data/in", "/srv"}}
+
 var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // world is all that outlives a crash of souk: the journal, and what the runtime runs. It executes effects as a real
@@ -142,7 +145,8 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 		w.dirs[t.ID] = true
 	case lifecycle.EffPull:
 		w.dirs[t.ID] = true // it is kept until the machine is removed
-		return cmp.Or(t.Machine.ImageRef.Digest, digest), nil
+		return lifecycle.Pulled{Digest: cmp.Or(t.Machine.ImageRef.Digest, digest),
+			Volumes: volumesOf[t.Machine.Config.Image]}, nil
 	case lifecycle.EffLaunch:
 		if !machine.IsHostImage(t.Machine.Config.Image) && t.Machine.ImageRef.Digest != digest {
 			w.violate("%s is started from %s, which is not what was pulled", t.ID, machine.Pinned(t.Machine))

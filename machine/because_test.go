@@ -16,6 +16,7 @@ func TestBecause(t *testing.T) {
 		{"no event", nil, ""},
 		{"events without a reason", []machine.Event{{Type: "start"}}, ""},
 		{"the newest first", []machine.Event{{Type: "start"}, {Message: "no room"}, exit}, ": no room"},
+		{"no warning", []machine.Event{{Type: machine.EventWarning, Message: "odd"}, {Message: "older"}}, ": older"},
 		{"no check", []machine.Event{{Type: machine.EventCheck, Message: "it passes"}, {Message: "older"}}, ": older"},
 		{"an exit", []machine.Event{exit, {Message: "older"}}, ": its program ended with exit code 3"},
 	} {

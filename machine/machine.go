@@ -339,7 +339,7 @@ const CodeLaunchFailed = "launch_failed"
 // Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {
 	for _, e := range m.Events {
-		if e.Type == EventCheck || e.Type == EventRetry {
+		if e.Type == EventCheck || e.Type == EventRetry || e.Type == EventWarning {
 			continue
 		}
 		if e.Message != "" {

@@ -1,6 +1,66 @@
 package machine
 
-import "slices"
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// EventWarning is the type of the events that tell what whoever made a version may not have meant, a sentence each.
+const EventWarning = "warning"
+
+// Warned returns the warnings of the machine's version, as its events tell them, the oldest first.
+func (m *Machine) Warned() (out []string) {
+	for _, e := range m.Events {
+		switch e.Type {
+		case EventWarning:
+			out = append(out, e.Message)
+		case eventLaunch: // what is older is of a version before
+			slices.Reverse(out)
+			return out
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// eventLaunch is the type of the event that each version begins with.
+const eventLaunch = "launch"
+
+// namedVolumes is how many directories a sentence names.
+const namedVolumes = 4
+
+// VolumesLacking says, in one sentence or none, in which of the directories that an image keeps its data in (VOLUME)
+// that data is not kept, because no volume of the config is mounted there or above. Paths are absolute and clean.
+func VolumesLacking(c *Config, declared []string) []string {
+	var lacking []string
+	for _, d := range declared {
+		if !slices.ContainsFunc(c.Mounts, func(m Mount) bool { return within(d, path.Clean(m.Path)) }) {
+			lacking = append(lacking, d)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	named := make([]string, min(len(lacking), namedVolumes))
+	for i := range named {
+		if named[i] = lacking[i]; strings.ContainsFunc(named[i], func(r rune) bool { return !strconv.IsPrint(r) }) {
+			named[i] = strconv.Quote(named[i])
+		}
+	}
+	flag, more := "--volume NAME:"+named[0], len(lacking)-len(named)
+	if more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	at := named[0]
+	if last := len(named) - 1; last > 0 {
+		at = strings.Join(named[:last], ", ") + " and " + named[last]
+	}
+	return []string{fmt.Sprintf("the image keeps its data in %s, and no volume is attached there: it is lost when the "+
+		"machine stops; see souk volumes create, and %s", at, flag)}
+}
 
 // Warnings says, one sentence each, which fields of a config souk accepts without effect, because clients send them
 // and a refusal would help nobody. docs/reference/config.md lists the same, and a test holds it against this.

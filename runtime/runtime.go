@@ -176,9 +176,14 @@ type Runtime interface {
 // Puller is a runtime whose images are brought to the host first.
 type Puller interface {
 	// Pull makes an image ready to start a machine from, and keeps it at least until the machine is started or removed.
-	// It returns the digest that the name means now: "sha256:...". An image that is here is not asked for again. Of one
-	// of the host's own programs nothing is done, and the digest is "".
-	Pull(ctx context.Context, machine, image string) (digest string, err error)
+	// An image that is here is not asked for again. Of one of the host's own programs nothing is done.
+	Pull(ctx context.Context, machine, image string) (Pulled, error)
+}
+
+// Pulled is what is known of an image once it is here.
+type Pulled struct {
+	Digest  string   // that its name means now, "sha256:..."; "" of the host's own programs
+	Volumes []string // directories in which it keeps data (VOLUME): absolute and clean, sorted, each once
 }
 
 // Checker is a runtime that can say beforehand what a start would refuse, as far as that shows while another attempt of

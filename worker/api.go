@@ -98,7 +98,7 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 			return lifecycle.Outcome{}, err
 		}
 		var err error
-		if c.Digest, err = w.pullFor(ctx, c); err != nil {
+		if c.Pulled, err = w.pullFor(ctx, c); err != nil {
 			return lifecycle.Outcome{}, err
 		}
 		if err := w.mayBecome(ctx, c); err != nil {
@@ -131,8 +131,8 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	}
 	is := *was
 	is.Config, is.ImageRef = c.Launch.Config, machine.ParseImage(c.Launch.Config.Image)
-	if c.Digest != "" {
-		is.ImageRef.Digest = c.Digest
+	if c.Pulled.Digest != "" {
+		is.ImageRef.Digest = c.Pulled.Digest
 	}
 	spec, err := w.loop.effects.spec(lifecycle.Target{ID: is.ID, App: is.App, Machine: &is,
 		SkipSecrets: c.Launch.SkipSecrets}, true)
@@ -150,19 +150,19 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 // pullFor has the image of an update's new config brought here before anything is changed: until it is, the machine
 // goes on as it is, and it is down for no longer than its program takes to start. The caller waits for as long as it
 // likes; a pull that is given up goes on where it was when it is asked for again.
-func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (string, error) {
+func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (out lifecycle.Pulled, err error) {
 	image := c.Launch.Config.Image
 	p, ok := w.o.Runtime.(runtime.Puller)
 	if !ok || machine.IsHostImage(image) {
-		return "", nil
+		return out, nil
 	}
 	if _, err := w.Machine(ctx, c.App, c.Machine); err != nil {
-		return "", err
+		return out, err
 	}
-	digest, err := p.Pull(ctx, c.Machine, image)
+	pulled, err := p.Pull(ctx, c.Machine, image)
 	w.imagesChanged()
 	if ctx.Err() != nil {
-		return "", fault.Wrap(
+		return out, fault.Wrap(
 			err,
 			fault.Timeout,
 			"image_pull",
@@ -171,7 +171,7 @@ func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (string, erro
 			c.Machine,
 		)
 	}
-	return digest, err
+	return lifecycle.Pulled(pulled), err
 }
 
 // Lease takes, refreshes or releases.

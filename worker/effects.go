@@ -203,13 +203,14 @@ func (e *effects) ready(t lifecycle.Target) error {
 	return err
 }
 
-// pull has the runtime make an image ready for a machine, and returns its digest.
-func (e *effects) pull(ctx context.Context, id, image string) (string, error) {
+// pull has the runtime make an image ready for a machine.
+func (e *effects) pull(ctx context.Context, id, image string) (lifecycle.Pulled, error) {
 	p, ok := e.runtime.(runtime.Puller)
 	if !ok {
-		return "", e.runtime.CanRun(image, "")
+		return lifecycle.Pulled{}, e.runtime.CanRun(image, "")
 	}
-	return p.Pull(ctx, id, image)
+	out, err := p.Pull(ctx, id, image)
+	return lifecycle.Pulled(out), err
 }
 
 // resize has the runtime hold what runs of a machine to what its config says.

@@ -90,6 +90,9 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 	if err != nil {
 		return err
 	}
+	if len(g.Machines) > 0 {
+		noteWarnings(c, g.Machines[0]) // they are all alike
+	}
 	if c.JSON {
 		c.JSONLine(c.Out, g)
 		return nil

@@ -133,6 +133,7 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 		}
 		return err
 	}
+	noteWarnings(c, m)
 	if o.sits() {
 		return sitAt(ctx, c, cl, m, took, o)
 	}
@@ -231,6 +232,7 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 	g.SetLimit(8)
 	var mu sync.Mutex
 	var failed []error
+	warned := false
 	for i := range n {
 		mu.Lock()
 		same := len(failed) == 1 && refusesAll(failed[0])
@@ -250,6 +252,10 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err == nil && !warned {
+				warned = true // they are all alike
+				noteWarnings(c, m)
+			}
 			switch {
 			case err != nil && len(failed) > 0 && refusesAll(failed[0]): // it has been said
 			case err != nil && refusesAll(err):
@@ -308,6 +314,13 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		}
 	}
 	return m, m.LaunchError() // of a worker that has given up by then
+}
+
+// noteWarnings says on stderr what the machine's version was warned of.
+func noteWarnings(c *cli.Env, m *machine.Machine) {
+	for _, w := range m.Warned() {
+		c.Note("warning: %s", w)
+	}
 }
 
 // awaitLaunch waits for a machine that takes longer to start than its worker waits, because its image is pulled.

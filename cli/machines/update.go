@@ -140,6 +140,9 @@ func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m
 		}
 	}
 	now = cli.Owned(now, m.App)
+	if now.InstanceID == asked {
+		noteWarnings(c, now)
+	}
 	if c.JSON {
 		c.JSONLine(c.Out, now)
 	} else {

@@ -34,10 +34,14 @@ func scriptPush(t *testing.T) func(*testscript.TestScript, bool, []string) {
 
 func scriptBusybox(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 1 {
-			ts.Fatalf("usage: busybox FILE")
+		if neg || len(args) < 1 {
+			ts.Fatalf("usage: busybox FILE [VOLUME...]")
 		}
-		ts.Check(os.WriteFile(ts.MkAbs(args[0]), imagetest.Busybox(t).DockerArchive(t, "bb:1"), 0o600))
+		cfg := v1.Config{Volumes: map[string]struct{}{}}
+		for _, v := range args[1:] {
+			cfg.Volumes[v] = struct{}{}
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), imagetest.BusyboxOf(t, cfg).DockerArchive(t, "bb:1"), 0o600))
 	}
 }
 

@@ -13,6 +13,12 @@ import (
 // Busybox makes an image of the host's static busybox, with all that it can be called by in /bin, and of more files.
 func Busybox(t testing.TB, more ...File) *Image {
 	t.Helper()
+	return BusyboxOf(t, v1.Config{}, more...)
+}
+
+// BusyboxOf is Busybox with a config, whose PATH is set.
+func BusyboxOf(t testing.TB, config v1.Config, more ...File) *Image {
+	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		t.Fatalf("this needs a static busybox (apt install busybox-static): %v", err)
@@ -31,6 +37,7 @@ func Busybox(t testing.TB, more ...File) *Image {
 			files = append(files, File{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
 		}
 	}
-	return Build(t, Spec{Compression: "gzip", Config: v1.Config{Env: []string{"PATH=/bin"}},
+	config.Env = append(config.Env, "PATH=/bin")
+	return Build(t, Spec{Compression: "gzip", Config: config,
 		Layers: [][]byte{Tar(t, append(files, more...)...)}})
 }

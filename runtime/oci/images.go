@@ -3,9 +3,12 @@ package oci
 import (
 	"context"
 	"path"
+	"slices"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/spec"
 )
 
 // defaultPath is the PATH of an image that says none.
@@ -17,19 +20,35 @@ type Stored struct {
 }
 
 // Bring pulls an image unless the store has it, pins it for a machine and unpacks it.
-func (s Stored) Bring(ctx context.Context, machine, ref string) (string, error) {
+func (s Stored) Bring(ctx context.Context, machine, ref string) (out runtime.Pulled, err error) {
 	is, err := s.Store.Get(ref)
 	if fault.Is(err, fault.NotFound) {
 		is, err = s.Store.Pull(ctx, ref, image.PullOptions{})
 	}
 	if err != nil {
-		return "", err
+		return out, err
 	}
 	if err := s.Store.Pin(ctx, is.Digest, machine); err != nil {
-		return "", err
+		return out, err
 	}
 	_, err = s.Store.Unpack(ctx, is.Digest)
-	return is.Digest, err
+	return runtime.Pulled{Digest: is.Digest, Volumes: volumesOf(is.Config.Volumes)}, err
+}
+
+// maxVolumes bounds how many of an image's volumes are looked after. Images have one or two.
+const maxVolumes = 32
+
+// volumesOf returns those directories of an image's volumes in which it can have data of its own: what is the kernel's,
+// or no path below the root, it has no data in.
+func volumesOf(declared []string) (out []string) {
+	for _, v := range declared {
+		if at, err := spec.Target(v); err == nil {
+			out = append(out, at)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxVolumes)]
 }
 
 // Hold pins an image for a machine, in place of what it had before, and unpacks what is not unpacked yet.
@@ -64,7 +83,7 @@ func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
 	if dir != "" && !path.IsAbs(dir) { // as other engines read it
 		dir = "/" + dir
 	}
-	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, dir, c.StopSignal}, nil
+	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, dir, c.StopSignal, volumesOf(c.Volumes)}, nil
 }
 
 // Release takes a machine's pins back. What it had goes where the disk is nearly full.

@@ -58,7 +58,9 @@ func TestAnImageFromARegistry(t *testing.T) {
 		},
 		Compression: "gzip",
 		Config: v1.Config{Entrypoint: []string{"tell"}, Cmd: []string{"by", "itself"}, User: "web", WorkingDir: "/srv",
-			Env: []string{"PATH=/bin", "FROM=image", "BOTH=image"}},
+			Env: []string{"PATH=/bin", "FROM=image", "BOTH=image"},
+			Volumes: map[string]struct{}{"srv/data/": {}, "/x": {}, "/srv/data": {}, "/": {}, "/proc/1": {},
+				"/a/../..": {}}},
 	})
 	registry := imagetest.NewRegistry(t)
 	name := registry.Host + "/tell:1"
@@ -69,9 +71,9 @@ func TestAnImageFromARegistry(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	r := of(t, store)
-	digest, err := r.Pull(t.Context(), "m", name)
-	if err != nil || digest != built.Digest() {
-		t.Fatal(digest, err)
+	pulled, err := r.Pull(t.Context(), "m", name)
+	if err != nil || pulled.Digest != built.Digest() || !slices.Equal(pulled.Volumes, []string{"/srv/data", "/x"}) {
+		t.Fatal(pulled, err)
 	}
 	if err := r.CanRun("no name: of one", ""); !fault.Is(err, fault.Invalid) {
 		t.Error(err)

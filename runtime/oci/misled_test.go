@@ -77,7 +77,9 @@ type misleading struct {
 	links map[string]string
 }
 
-func (misleading) Bring(context.Context, string, string) (string, error) { return "sha256:0", nil }
+func (misleading) Bring(context.Context, string, string) (runtime.Pulled, error) {
+	return runtime.Pulled{Digest: "sha256:0"}, nil
+}
 
 func (misleading) Release(context.Context, string) error { return nil }
 

@@ -37,14 +37,14 @@ type Image struct {
 	Env        []string
 	User       string // "": root
 	Dir        string
-	StopSignal string // "": it says none
+	StopSignal string   // "": it says none
+	Volumes    []string // directories that it keeps data in: absolute and clean, sorted, each once
 }
 
 // Images are those of the host. A NotFound says that one is not here.
 type Images interface {
-	// Bring brings an image to the host unless it is here, keeps it for a machine beside what that holds, and returns
-	// its digest.
-	Bring(ctx context.Context, machine, ref string) (digest string, err error)
+	// Bring brings an image to the host unless it is here, and keeps it for a machine beside what that holds.
+	Bring(ctx context.Context, machine, ref string) (runtime.Pulled, error)
 	// Hold makes an image ready for a machine, and keeps it, and no other, until it is released.
 	Hold(ctx context.Context, machine, ref string) (Image, error)
 	// Look is Hold for one that is kept already, and lets go of nothing.
@@ -168,9 +168,9 @@ func (r *Runtime) CanRun(image, by string) error {
 }
 
 // Pull brings an image to the host and unpacks it.
-func (r *Runtime) Pull(ctx context.Context, id, image string) (string, error) {
+func (r *Runtime) Pull(ctx context.Context, id, image string) (runtime.Pulled, error) {
 	if machine.IsHostImage(image) {
-		return "", nil
+		return runtime.Pulled{}, nil
 	}
 	return r.images.Bring(ctx, id, image)
 }
@@ -246,7 +246,7 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 	}
 	in := &frame.Container{
 		Engine: e.path, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init, ReadOnly: s.ReadOnly,
-		StopSignal: stopSignal(img.StopSignal),
+		StopSignal: stopSignal(img.StopSignal), Volumes: img.Volumes,
 	}
 	if err := r.connect(*s, e, in); err != nil {
 		return nil, err

@@ -36,7 +36,9 @@ func lacking(t testing.TB, what string) {
 // dir is a layer that every image consists of.
 type dir string
 
-func (d dir) Bring(context.Context, string, string) (string, error) { return "sha256:0", nil }
+func (d dir) Bring(context.Context, string, string) (runtime.Pulled, error) {
+	return runtime.Pulled{Digest: "sha256:0"}, nil
+}
 
 func (d dir) Release(context.Context, string) error { return nil }
 

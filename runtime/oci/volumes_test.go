@@ -2,6 +2,7 @@ package oci_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -252,4 +253,78 @@ func TestAVolumeOfContainersAndPrograms(t *testing.T) {
 		}
 		v.want("", "/d", "stat -c '%u:%g' /d /d/c /d/w", "0:0\n0:0\n33:0")
 	})
+}
+
+// keeper has an image that keeps data in some directories.
+type keeper struct{ dir }
+
+func (k keeper) Look(ctx context.Context, ref string) (oci.Image, error) {
+	i, err := k.dir.Look(ctx, ref)
+	i.Volumes = []string{"/data", "/file/in", "/held/out", "/new/one", "/way/deep"}
+	return i, err
+}
+
+func (k keeper) Hold(ctx context.Context, _, ref string) (oci.Image, error) { return k.Look(ctx, ref) }
+
+// TestAnImagesOwnData: where an image keeps data, and no volume is attached, there is a directory, as the image has it
+// or else its user's, which can be written though the root cannot. It is gone with the life. No path leads out of the
+// container, and one that can be no directory is left as it is.
+func TestAnImagesOwnData(t *testing.T) {
+	t.Parallel()
+	layer, away := busybox(t), t.TempDir()
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(string(layer), "data"), 0o700),
+		os.WriteFile(filepath.Join(string(layer), "data", "seed"), []byte("of the image\n"), 0o644),
+		os.Chown(filepath.Join(string(layer), "data"), 33, 33),
+		os.WriteFile(filepath.Join(string(layer), "file"), nil, 0o644),
+		os.Symlink(away, filepath.Join(string(layer), "held")),
+		os.Symlink("data", filepath.Join(string(layer), "way")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, engine := range []string{oci.DefaultEngine, "runsc"} {
+		t.Run(engine, func(t *testing.T) {
+			if engine == "runsc" {
+				engine = sandbox(t)
+			}
+			o := oci.Options{Images: keeper{layer}, Engines: []string{engine}, Process: process.Options{
+				Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
+			t.Cleanup(func() { stopReaper(t, o) })
+			r := reopen(t, o)
+			keepsData(t, r, "free", false)
+			if !strings.HasSuffix(engine, "runsc") {
+				keepsData(t, r, "held", true)
+			}
+		})
+	}
+	if es, err := os.ReadDir(away); err != nil || len(es) > 0 {
+		t.Errorf("out of the container there is %v, %v", es, err)
+	}
+}
+
+func keepsData(t *testing.T, r imaged, id string, held bool) {
+	t.Helper()
+	const script = `for d in /data /new/one /data/deep; do stat -c '%u:%g %a' $d; echo x > $d/x; cat $d/[sx]*; done
+		stat -c '%u:%g %a' /new; (echo y > /bin/y) 2> /dev/null || echo held`
+	want := "33:33 700\nof the image\nx\n33:33 755\nx\n33:33 755\nx\n0:0 755\nheld\n"
+	for attempt := range uint64(2) {
+		s := runtime.Spec{Machine: id, Attempt: attempt + 1, Fresh: attempt == 0, SwapMB: -1, User: "33:33",
+			ReadOnly: held, Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/bin"}}
+		s.Resources.CPU, s.Resources.Memory = 500, 64
+		if _, err := r.Start(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		x := <-r.Exits()
+		if err := r.Ack(t.Context(), id, x.Attempt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(logOf(t, r.Runtime, id), "\n") + "\n"; got != want+want {
+		t.Errorf("%s: twice it is\n%s\nand not\n%s", id, got, want)
+	}
+	if err := r.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
 }

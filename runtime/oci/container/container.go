@@ -178,6 +178,9 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 	if err := p.showVolumes(ctx, in); err != nil {
 		return 0, nil, err
 	}
+	if in.data, err = p.keepData(in, !s.engine(p.Name).Sandboxes()); err != nil {
+		return 0, nil, err
+	}
 	full, err := s.describe(p, in)
 	if err != nil {
 		return 0, nil, err
@@ -289,7 +292,7 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 	}
 	c := spec.Container{
 		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: at.who,
-		Rootfs: at.root, ReadOnly: in.ReadOnly, IDs: ids, Cgroup: p.Cgroup, HostNet: in.HostNet,
+		Rootfs: at.root, ReadOnly: in.ReadOnly, IDs: ids, Cgroup: p.Cgroup, HostNet: in.HostNet, Mounts: at.data,
 	}
 	for _, v := range p.Start.Mounts {
 		var st unix.Statfs_t

@@ -19,6 +19,7 @@ type inside struct {
 	ids   []users.ID
 	users *os.File // a user namespace of ids
 	who   spec.User
+	data  []spec.Mount // where it can be written though its root cannot
 }
 
 // rooted mounts a machine's root and finds its user there. The caller closes users.

@@ -12,6 +12,8 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci/rootfs"
+	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/process/users"
 	"github.com/soukhq/souk/runtime/volumes"
 )
 
@@ -65,6 +67,57 @@ func mountAt(v *volumes.Volume, at string) error {
 		return err
 	}
 	return errors.Join(v.MoveTo(fd), unix.Close(fd))
+}
+
+// dataDir is where directories of a container's root are mounted once more in the directory of its machine, for itself
+// only, which it can write though it cannot write its root. It is root's.
+const dataDir = "data"
+
+// keepData sees to it that the directories in which the image keeps data are there, and returns mounts by which they can
+// be written where the root cannot: into the same layer, which is gone with this life. A sandbox does not start with
+// such mounts (runsc of 2022 ends with 128), so it has none. What one of the machine's volumes has is that volume's. A
+// path where the image has something else than a directory is left as it is.
+func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
+	if err := os.RemoveAll(filepath.Join(p.Dir, dataDir)); err != nil { // of the life before
+		return nil, unmade(err, p.Name.ID)
+	}
+	for i, dir := range p.Start.Container.Volumes {
+		if Brings(p.Start, dir) {
+			continue
+		}
+		f, err := rootfs.MakeDir(in.root, dir, func(f *os.File, at string) error { return in.give(f, at == dir) })
+		if noDirectory(err) {
+			continue
+		}
+		if err == nil && again && p.Start.Container.ReadOnly {
+			at := filepath.Join(p.Dir, dataDir, strconv.Itoa(i))
+			if err = os.MkdirAll(at, 0o700); err == nil {
+				err = unix.Mount("/proc/thread-self/fd/"+strconv.Itoa(int(f.Fd())), at, "", unix.MS_BIND, "")
+			}
+			out = append(out, spec.Mount{From: at, To: dir})
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, unmade(err, p.Name.ID)
+		}
+	}
+	return out, nil
+}
+
+// noDirectory reports whether an image has something else where a directory was looked for.
+func noDirectory(err error) bool {
+	return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.ENAMETOOLONG)
+}
+
+// give gives a directory that was made to the container's user, or else to its root.
+func (in inside) give(f *os.File, toUser bool) error {
+	var who spec.User
+	if toUser {
+		who = in.who
+	}
+	uid, _ := users.Outside(in.ids, who.UID) // there are: represented
+	gid, _ := users.Outside(in.ids, who.GID)
+	return f.Chown(uid, gid)
 }
 
 // placeOf opens the directory that the image has at a volume's path; nil: it has none.

@@ -128,6 +128,33 @@ func Open(root, path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// MakeDir opens a directory of a root, by an absolute and clean path that is followed as Open does, and makes what is
+// missing of it, with mode 0755. Each part that is made is given with its path. EEXIST: a link that leads to nothing is
+// in the way.
+func MakeDir(root, dir string, made func(f *os.File, at string) error) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY
+	f, err := Open(root, "/", flags)
+	at := ""
+	for part := range strings.SplitSeq(strings.TrimPrefix(dir, "/"), "/") {
+		if err != nil {
+			return nil, err
+		}
+		at += "/" + part
+		next, missing := Open(root, at, flags)
+		if errors.Is(missing, unix.ENOENT) {
+			if missing = unix.Mkdirat(int(f.Fd()), part, 0o755); missing == nil {
+				next, missing = Open(root, at, flags)
+			}
+			if missing == nil {
+				missing = errors.Join(next.Chmod(0o755), made(next, at)) // whatever this process masks
+			}
+		}
+		err = errors.Join(missing, f.Close())
+		f = next
+	}
+	return f, err
+}
+
 // ReadFile reads a regular file of a root of at most limit bytes; nil where there is none.
 func ReadFile(root, path string, limit int64) ([]byte, error) {
 	f, err := Open(root, path, unix.O_RDONLY)

@@ -122,6 +122,8 @@ type Container struct {
 
 	StopSignal int `json:"stop_signal,omitempty"` // that it is to be stopped by; 0: the image says none
 
+	Volumes []string `json:"volumes,omitempty"` // directories that it keeps data in: absolute and clean
+
 	Network *netplan.Network `json:"network,omitempty"` // nil: none but loopback
 }
 
