@@ -19,6 +19,8 @@ type Names struct {
 	// invalid one where it is not known, or the worker cannot be heard.
 	Host      func(*Snapshot, cluster.WorkerID) netip.Addr
 	Addresses *netplan.Addresses // of machines that have one of their own
+	// Leads reports whether such addresses of another process's worker can be reached from here; nil: they cannot.
+	Leads func(*Snapshot, cluster.WorkerID) bool
 }
 
 var _ names.View = (*Names)(nil)
@@ -42,7 +44,7 @@ func (v *Names) Started(app string, most int) (list []names.Machine, known bool)
 			host = v.Host(s, x.Worker)
 			hosts[x.Worker] = host
 		}
-		if host = v.at(x, s, host); !host.IsValid() {
+		if host, _ = v.at(x, s, host); !host.IsValid() {
 			continue
 		}
 		seen++
@@ -65,8 +67,8 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 	if !found || x.State != machine.Started {
 		return names.Machine{}, false
 	}
-	host := v.at(x, s, v.Host(s, x.Worker))
-	return nameOf(x, host), host.IsValid()
+	host, told := v.at(x, s, v.Host(s, x.Worker))
+	return nameOf(x, host), told
 }
 
 func nameOf(x *Machine, host netip.Addr) names.Machine {
@@ -74,13 +76,19 @@ func nameOf(x *Machine, host netip.Addr) names.Machine {
 		Port: x.Port()}
 }
 
-// at returns the address of a machine, given its host's. It is computed, so that nobody can tell another's.
-func (v *Names) at(x *Machine, s *Snapshot, host netip.Addr) (none netip.Addr) {
+// at returns the address of a machine, given its host's, and whether the machine is told of. It is computed, so that
+// nobody can tell another's. There is none where it would lead nowhere: it is known at its own host alone, unless there
+// is a tunnel.
+func (v *Names) at(x *Machine, s *Snapshot, host netip.Addr) (at netip.Addr, told bool) {
 	if !x.Apart {
-		return host
+		return host, host.IsValid()
 	}
-	if w, known := s.Worker(x.Worker); !known || !w.Reachable() {
-		return none
+	w, known := s.Worker(x.Worker)
+	if !known || !w.Reachable() {
+		return at, false
 	}
-	return v.Addresses.Machine(x.App, x.ID)
+	if !w.Own && (v.Leads == nil || !v.Leads(s, x.Worker)) {
+		return at, true
+	}
+	return v.Addresses.Machine(x.App, x.ID), true
 }

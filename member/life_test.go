@@ -212,7 +212,7 @@ func TestNamesOfMachines(t *testing.T) {
 	x.run(b)
 	c := x.add("m3", started("web", third, "two", "m3", 0))
 	x.meet()
-	v := a.Names(nil)
+	v := a.Names(nil, nil)
 	look := func(app string) (map[string]names.Machine, bool) {
 		list, known := v.Started(app, names.MaxAnswers)
 		out := map[string]names.Machine{}
@@ -261,7 +261,7 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 				State: machine.Started, Worker: "m9"})
 		}
 	})
-	v := a.Names(nil)
+	v := a.Names(nil, nil)
 	if list, known := v.Started("web", names.MaxAnswers); !known || len(list) != 1 || list[0].ID != hers {
 		t.Errorf("%v %v", list, known)
 	}

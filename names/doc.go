@@ -3,7 +3,8 @@
 //	<app>.souk                  the started machines of an app
 //	<id>.<app>.souk             one of them, by its id or its name
 //
-//	A, AAAA    the address of each: its own, where it has one (AAAA), or of its worker's host, which machines share
+//	A, AAAA    the address of each: its own, where it has one (AAAA), or of its worker's host, which machines share;
+//	           none of those that lead nowhere from this member's host: the name of such a machine has an empty answer
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each
 //

@@ -19,7 +19,7 @@ const (
 // Machine is one that is started on a worker that can be heard.
 type Machine struct {
 	ID, Name, Worker, Region string
-	Addr                     netip.Addr // its own, or of its worker's host
+	Addr                     netip.Addr // its own, or of its worker's host; invalid: none leads there from here
 	Port                     uint16     // 0: it has none
 }
 
@@ -107,7 +107,7 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 			answer = append(answer, rr)
 		}
 	case dns.TypeSRV:
-		if m.Port == 0 {
+		if m.Port == 0 || !m.Addr.IsValid() {
 			break
 		}
 		target := m.ID + "." + app + "." + Zone

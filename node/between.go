@@ -173,6 +173,12 @@ func (b *between) peersOf(s *fleet.Snapshot) (peers []hostnet.Peer, used bool) {
 	return peers, len(own) > 0
 }
 
+// leads reports whether the tunnel is to lead to the containers of another worker.
+func (b *between) leads(s *fleet.Snapshot, id cluster.WorkerID) bool {
+	w, known := s.Worker(id)
+	return known && w.Reported && b.enter(new(hostnet.Peer), w.Record.Attributes)
+}
+
 // enter takes what a worker tells of its end of the tunnel, and reports whether it has one of the same way.
 func (b *between) enter(p *hostnet.Peer, a cluster.Attributes) bool {
 	text := func(name string) string {

@@ -62,7 +62,9 @@ func insideAddress(dir string) netip.Addr {
 // host's network: containers do not reach the host.
 func (n *Node) names() names.View {
 	if m := n.o.Member; m != nil {
-		return m.Names(n.network.Addresses)
+		return m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
+			return n.between != nil && n.between.leads(s, w)
+		})
 	}
 	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses,
 		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },

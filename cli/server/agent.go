@@ -222,7 +222,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		return nil, errors.Join(err, a.doors.close())
 	}
 	if o.DNS != "" {
-		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses())); err != nil {
+		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses(), nil)); err != nil {
 			return nil, errors.Join(err, a.doors.close())
 		}
 	}
