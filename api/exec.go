@@ -8,6 +8,8 @@ type ExecRequest struct {
 	Command   []string `json:"command,omitempty"` // as it is
 	Stdin     string   `json:"stdin,omitempty"`
 	Timeout   int      `json:"timeout,omitempty"` // seconds
+	User      string   `json:"user,omitempty"`    // USER[:GROUP] of the container, names or numbers; default: its own
+	Workdir   string   `json:"workdir,omitempty"` // absolute path in the machine; default: the machine's own
 	Container string   `json:"container,omitempty"`
 	Machine   string   `json:"machine,omitempty"`
 }
@@ -25,6 +27,8 @@ type ExecResult struct {
 // is run, but that of the machine's own program is shown, which goes on when the stream ends.
 type ExecCommand struct {
 	Command  []string          `json:"command,omitempty"`
+	User     string            `json:"user,omitempty"`    // as ExecRequest's
+	Workdir  string            `json:"workdir,omitempty"` // as ExecRequest's
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
 	Attach   bool              `json:"attach,omitempty"`
 	Backlog  bool              `json:"backlog,omitempty"` // with Attach: what was written last comes first

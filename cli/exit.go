@@ -55,8 +55,9 @@ func ExitDocs() []exitDoc {
 			"The request can never succeed as it stands: a malformed spec, or one that no worker could ever hold.",
 		},
 		{exitTimeout, "timeout", "It did not happen in the time given."},
-		{exitNotExecuted, "not executable", "souk exec: the command is there, and cannot be executed."},
-		{exitNoCommand, "no such command", "souk exec: the machine has no command of that name."},
+		{exitNotExecuted, "not executable",
+			"souk exec: the command or --workdir is there, and cannot be executed or entered."},
+		{exitNoCommand, "no such command", "souk exec: the machine has no command of that name, or no --workdir."},
 		{exitInterrupted, "interrupted", "Interrupted by ^C or SIGTERM (but souk dev, which ends with 0)."},
 	}
 }
@@ -77,7 +78,7 @@ func (n NotRun) Unwrap() error { return n.Err }
 // code is the exit code; 0: it failed for another reason.
 func (n NotRun) code() int {
 	switch fault.CodeOf(n.Err) {
-	case runtime.CodeNoProgram:
+	case runtime.CodeNoProgram, runtime.CodeNoDirectory:
 		return exitNoCommand
 	case runtime.CodeNotExecutable:
 		return exitNotExecuted

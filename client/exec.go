@@ -14,6 +14,8 @@ import (
 // Command is what Exec runs. Stdin may be nil; Stdout and Stderr may be nil to discard.
 type Command struct {
 	Argv   []string
+	User   string // USER[:GROUP] of the container, names or numbers; "": its own
+	Dir    string // where it begins, absolute; "": where the machine's program does
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -32,8 +34,8 @@ type Command struct {
 // Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
 // comes. Ending ctx ends the command. ref is an id or a name.
 func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
-	head, err := encode(api.ExecCommand{Command: r.Argv, Terminal: r.Terminal, Attach: r.Attach,
-		Backlog: r.Backlog})
+	head, err := encode(api.ExecCommand{Command: r.Argv, User: r.User, Workdir: r.Dir, Terminal: r.Terminal,
+		Attach: r.Attach, Backlog: r.Backlog})
 	if err != nil {
 		return 0, err
 	}

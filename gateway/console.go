@@ -227,8 +227,8 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := newLines(w, a.log)
 	defer l.close()
-	req := runtime.ExecRequest{Argv: order.Command, Stdin: stdin, Stdout: frameWriter{l, "stdout"},
-		Stderr: frameWriter{l, "stderr"}}
+	req := runtime.ExecRequest{Argv: order.Command, User: order.User, Dir: order.Workdir, Stdin: stdin,
+		Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
 	if order.Terminal != nil {
 		if err := l.begin(); err != nil {
 			return l.end(r, err)
@@ -279,10 +279,12 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	if err := decode(line, &order); err != nil {
 		return order, err
 	}
+	asked := runtime.ExecRequest{User: order.User, Dir: order.Workdir, Attach: order.Attach}
 	if order.Terminal != nil {
-		if err := order.Terminal.Check(); err != nil {
-			return order, err
-		}
+		asked.Terminal = &runtime.Terminal{Terminal: *order.Terminal}
+	}
+	if err := asked.Check(); err != nil {
+		return order, err
 	}
 	if order.Attach {
 		if order.Terminal == nil || len(order.Command) > 0 {

@@ -72,7 +72,11 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(in.Timeout)*time.Second)
 	defer cancel()
 	var stdout, stderr bounded
-	req := runtime.ExecRequest{Argv: argv, Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr}
+	req := runtime.ExecRequest{Argv: argv, User: in.User, Dir: in.Workdir, Stdin: strings.NewReader(in.Stdin),
+		Stdout: &stdout, Stderr: &stderr}
+	if err := req.Check(); err != nil {
+		return err
+	}
 	code, err := owner(ctx, a.directory, app, id, machineMissing,
 		func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {

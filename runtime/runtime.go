@@ -28,10 +28,14 @@ package runtime
 import (
 	"context"
 	"io"
+	"path"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -106,6 +110,8 @@ type Exit struct {
 // Stdin may be nil. Stdout and Stderr may be nil to discard.
 type ExecRequest struct {
 	Argv   []string
+	User   string // of the container, named as an image's is; "": the machine's, which is all that a program has
+	Dir    string // absolute, as the machine sees it; "": the machine's
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -117,6 +123,31 @@ type ExecRequest struct {
 	// Timeout. With Backlog what was written last is shown first.
 	Attach  bool
 	Backlog bool
+}
+
+// maxUser and maxDir bound what Check takes, in bytes.
+const (
+	maxUser = 256
+	maxDir  = 4096
+)
+
+// Check refuses what can be run in no machine. It does not look at Argv.
+func (r *ExecRequest) Check() error {
+	switch {
+	case r.Attach && (r.User != "" || r.Dir != ""):
+		return fault.New(fault.Invalid, "attach", "attach shows the machine's own program, which has its user and "+
+			"its directory already: leave the user and the directory out")
+	case len(r.User) > maxUser || strings.ContainsFunc(r.User, unicode.IsControl) ||
+		strings.Count(r.User, ":") > 1 || strings.HasPrefix(r.User, ":"):
+		return fault.New(fault.Invalid, "user",
+			"%.80q names no user: use a name or a number, and a group behind a colon where it is another", r.User)
+	case r.Dir != "" && (!path.IsAbs(r.Dir) || len(r.Dir) > maxDir || strings.ContainsRune(r.Dir, 0)):
+		return fault.New(fault.Invalid, "path",
+			"a command begins in a directory that is named by its absolute path, such as /srv, not in %.80q", r.Dir)
+	case r.Terminal != nil:
+		return r.Terminal.Check()
+	}
+	return nil
 }
 
 // Terminal is one that a command gets for itself, as its stdin, stdout and stderr: what it reads there comes from
@@ -211,6 +242,7 @@ type Pauser interface {
 const (
 	CodeNoProgram     = "program"        // there is none of that name, or its interpreter is missing
 	CodeNotExecutable = "not_executable" // it is a directory, its user may not, or it is for another architecture
+	CodeNoDirectory   = "workdir"        // the directory that it is to begin in is missing, or is none
 )
 
 // Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and outlives the host's going

@@ -22,6 +22,7 @@ import (
 const (
 	frameOrder  = 'o' // to the worker, first: an execOrder
 	frameSit    = 't' // to the worker, first: an execOrder with a terminal, which an older one refuses
+	frameAs     = 'u' // to the worker, first: an execOrder with a user or a directory, which an older one refuses
 	frameStdin  = 'i' // to the worker; an empty one ends stdin
 	frameSize   = 's' // to the worker: a machine.WindowSize
 	frameStdout = '1'
@@ -37,6 +38,8 @@ const (
 type execOrder struct {
 	ref
 	Argv  []string `json:"argv"`
+	User  string   `json:"user,omitempty"`
+	Dir   string   `json:"dir,omitempty"`
 	Stdin bool     `json:"stdin,omitempty"`
 
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
@@ -46,7 +49,10 @@ type execOrder struct {
 
 // kind is that of the order's frame.
 func (o *execOrder) kind() byte {
-	if o.Terminal != nil {
+	switch {
+	case o.User != "" || o.Dir != "":
+		return frameAs
+	case o.Terminal != nil:
 		return frameSit
 	}
 	return frameOrder
@@ -148,8 +154,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return nil //nolint:nilerr // who asked is gone
 	}
 	var mu sync.Mutex
-	req := runtime.ExecRequest{Argv: order.Argv, Stdout: frameWriter{&mu, o, frameStdout},
-		Stderr: frameWriter{&mu, o, frameStderr}}
+	req := runtime.ExecRequest{Argv: order.Argv, User: order.User, Dir: order.Dir,
+		Stdout: frameWriter{&mu, o, frameStdout}, Stderr: frameWriter{&mu, o, frameStderr}}
 	ctx := r.Context()
 	stdin := &stdinReader{from: in}
 	if order.Stdin {
@@ -251,7 +257,7 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
 	res, err := l.send(ctx, l.wires().streams, r)
 	if err != nil {
-		return 0, l.noTerminals(order, err)
+		return 0, l.orderRefused(order, err)
 	}
 	defer res.Body.Close()
 	// Nobody looks at ctx while the body that is sent waits for more of it, unless the answer's is closed.
@@ -276,13 +282,21 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	}
 }
 
-// noTerminals says of a worker that did not know what an order with a terminal is that it is of an older souk.
-func (l *Link) noTerminals(order execOrder, err error) error {
-	if order.Terminal == nil || fault.CodeOf(err) != "frame" {
+// orderRefused says of a worker that did not know what the order is that it is of an older souk.
+func (l *Link) orderRefused(order execOrder, err error) error {
+	if fault.CodeOf(err) != "frame" {
 		return err
 	}
-	return fault.Wrap(err, fault.Unimplemented, "terminal", "the worker that has the machine is of an older souk, "+
-		"which has no terminals: upgrade it, or leave the terminal (-t) out")
+	switch order.kind() {
+	case frameAs:
+		return fault.Wrap(err, fault.Unimplemented, "exec_as", "the worker that has the machine is of an older souk, "+
+			"which runs commands as the machine's own user and in its own directory: upgrade it, or leave --user and "+
+			"--workdir out")
+	case frameSit:
+		return fault.Wrap(err, fault.Unimplemented, "terminal", "the worker that has the machine is of an older souk, "+
+			"which has no terminals: upgrade it, or leave the terminal (-t) out")
+	}
+	return err
 }
 
 // sendSizes tells of each size that a terminal gets. A write is one frame, whoever else writes.

@@ -269,6 +269,19 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	if !bytes.Equal(out.Bytes(), big) {
 		t.Errorf("%d bytes arrived of %d", out.Len(), len(big))
 	}
+	// Whom it runs as and where, with a terminal too.
+	for _, terminal := range []*runtime.Terminal{nil, new(runtime.Terminal)} {
+		k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) {
+			if r.User != "web:7" || r.Dir != "/srv" || (r.Terminal != nil) != (terminal != nil) {
+				return 0, fmt.Errorf("asked for is %+v", r)
+			}
+			return 5, nil
+		}
+		if code, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"id"}, User: "web:7",
+			Dir: "/srv", Terminal: terminal}); err != nil || code != 5 {
+			t.Error(code, err)
+		}
+	}
 	k.give["Exec"] = fault.New(fault.Precondition, "not_running", "it does not run")
 	_, err := w.Exec(t.Context(), "a", testID, runtime.ExecRequest{Argv: []string{"x"}})
 	wantFault(t, err, fault.Precondition, "not_running")
@@ -317,8 +330,10 @@ func TestTerminals(t *testing.T) {
 	}
 	// What a worker of an older souk says to an order that it does not know.
 	old := fault.New(fault.Invalid, "frame", "the first frame must be an order")
-	wantFault(t, w.noTerminals(execOrder{Terminal: &at}, old), fault.Unimplemented, "terminal")
-	wantFault(t, w.noTerminals(execOrder{}, old), fault.Invalid, "frame")
+	wantFault(t, w.orderRefused(execOrder{Terminal: &at}, old), fault.Unimplemented, "terminal")
+	wantFault(t, w.orderRefused(execOrder{Dir: "/"}, old), fault.Unimplemented, "exec_as")
+	wantFault(t, w.orderRefused(execOrder{User: "web", Terminal: &at}, old), fault.Unimplemented, "exec_as")
+	wantFault(t, w.orderRefused(execOrder{}, old), fault.Invalid, "frame")
 }
 
 func TestACommandEndsWithItsCaller(t *testing.T) {

@@ -180,7 +180,7 @@ func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader)
 
 // Exec runs a command beside the machine's main process and gives its exit code.
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
-	order := execOrder{ref: ref{app, id}, Argv: r.Argv, Stdin: r.Stdin != nil}
+	order := execOrder{ref: ref{app, id}, Argv: r.Argv, User: r.User, Dir: r.Dir, Stdin: r.Stdin != nil}
 	if r.Terminal != nil {
 		order.Terminal, order.Attach, order.Backlog = &r.Terminal.Terminal, r.Attach, r.Backlog
 	}

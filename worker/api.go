@@ -246,10 +246,8 @@ func (w *Worker) live(ctx context.Context, app, id string) (*machine.Machine, er
 
 // Exec runs a command beside the machine's main process and gives its exit code.
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
-	if r.Terminal != nil {
-		if err := r.Terminal.Check(); err != nil {
-			return 0, err
-		}
+	if err := r.Check(); err != nil {
+		return 0, err
 	}
 	if _, err := w.running(ctx, app, id); err != nil {
 		return 0, err

@@ -312,6 +312,7 @@ func printEvent(c *cli.Env, e machine.EventOf) {
 // Exec makes the command "souk exec".
 func Exec(c *cli.Env) *cobra.Command {
 	var interactive, without, terminal bool
+	var r client.Command
 	cmd := &cobra.Command{
 		Use:   "exec MACHINE -- CMD [ARG...]",
 		Short: "Run one more command beside a machine's program",
@@ -319,8 +320,12 @@ func Exec(c *cli.Env) *cobra.Command {
 in on stdin goes to the command (-i, which is the rule); -n keeps it, as a loop over lines wants it.
 
 With -t the command has a terminal, of this one's kind and size: a shell prompts, ^C and ^Z are the command's, and what
-it writes comes as it is shown, stderr with stdout. It ends with the connection.`,
+it writes comes as it is shown, stderr with stdout. It ends with the connection.
+
+In a container --user is one of the container's own, and root has the rights of the container's root; what runs beside a
+program of the host has that one's user. A --workdir that is not there is exit code 127.`,
 		Example: "  souk exec -it web -- /bin/sh\n  souk exec web -- /bin/ps aux\n" +
+			"  souk exec --user postgres:postgres --workdir /var/lib db -- ls -l\n" +
 			"  echo 'select 1' | souk exec db -- /usr/bin/psql\n" +
 			"  while read f; do souk exec -n web -- /bin/touch \"$f\"; done < list",
 		Args: cli.Args(2, -1, "a machine and a command, after --"),
@@ -328,17 +333,24 @@ it writes comes as it is shown, stderr with stdout. It ends with the connection.
 	cmd.Flags().BoolVarP(&without, "no-stdin", "n", false, "do not read stdin: the command has none")
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", true, "give stdin to the command (the rule)")
 	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which this one is then")
+	cmd.Flags().StringVarP(&r.User, "user", "u", "", "run it as USER or USER:GROUP of the container, names or numbers")
+	cmd.Flags().StringVar(&r.Dir, "workdir", "", "the directory to run it in, absolute (default: the machine's)")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		argv := given[1:]
+		r.Argv = given[1:]
+		for _, name := range []string{"user", "workdir"} {
+			if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+				return cli.Usagef("--%s needs a value: leave it out for the machine's own", name)
+			}
+		}
 		if terminal && c.JSON {
 			return cli.Usagef("-t shows what a command writes as it is, which --json does not: leave one of them out")
 		}
 		return c.Each(cmd.Context(), given[:1], func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			typing := interactive && !without
 			if terminal {
-				return execTerminal(ctx, c, cl, m, argv, typing)
+				return execTerminal(ctx, c, cl, m, r, typing)
 			}
-			return doExec(ctx, c, cl, m, argv, typing && c.ForegroundIn())
+			return doExec(ctx, c, cl, m, r, typing && c.ForegroundIn())
 		})
 	}
 	return cmd
@@ -364,9 +376,9 @@ func (w execWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string,
+func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, r client.Command,
 	interactive bool) error {
-	r := client.Command{Argv: argv, Stdout: cli.Raw(c.Out), Stderr: cli.Raw(c.Err)}
+	r.Stdout, r.Stderr = cli.Raw(c.Out), cli.Raw(c.Err)
 	if interactive {
 		r.Stdin = c.In
 	}
@@ -381,14 +393,14 @@ func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 }
 
 // execTerminal is exec with this terminal, which is as it was when it returns.
-func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, argv []string,
+func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, r client.Command,
 	typing bool) error {
 	t, err := c.TakeConsole(typing)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
-	r := client.Command{Argv: argv, Stdout: cli.Raw(c.Out), Terminal: &t.Terminal, Resize: t.Sizes}
+	r.Stdout, r.Terminal, r.Resize = cli.Raw(c.Out), &t.Terminal, t.Sizes
 	if typing {
 		r.Stdin = c.In
 	}

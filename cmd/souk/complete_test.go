@@ -56,6 +56,7 @@ var freeText = []string{
 	"trusted-proxy",
 	"user",
 	"wire",
+	"workdir",
 }
 
 // Every flag that takes a word completes it, or is known to be what a user makes up; every argument has a place in the

@@ -483,6 +483,10 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	if q.Attach {
 		return 0, fault.New(fault.Precondition, "no_terminal", "machine %s has no terminal: a fake gives none", id)
 	}
+	if q.User != "" || q.Dir != "" {
+		return 0, fault.New(fault.Precondition, "exec_as",
+			"machine %s is a fake, which has neither users nor directories: leave both out", id)
+	}
 	var p program
 	c := Call{Op: "exec", Machine: id}
 	err := r.do(ctx, c, func() error {

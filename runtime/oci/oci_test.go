@@ -120,6 +120,7 @@ var byEngine = []string{
 	"Environment",
 	"Signals",
 	"ExecSharesTheMachine",
+	"ExecElsewhere",
 	"ExecTimeoutKills",
 	"Attach",
 	"LeftoversEnd",

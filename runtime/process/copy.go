@@ -22,7 +22,6 @@ import (
 	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/runtime/oci/container"
 	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -111,20 +110,14 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 	}
 }
 
-// gofer is what the process calls itself that has a sandbox's files, whose root is the container's. The sandbox itself
-// has an empty one.
-const gofer = "runsc-gofer"
-
 // serves finds the process that has the files of a machine that runs in a sandbox.
 func (r *Runtime) serves(ctx context.Context, id string) (int, error) {
 	in, err := r.inside(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	for _, pid := range in.pids {
-		if argv := proc.Command(pid); len(argv) > 0 && argv[0] == gofer {
-			return pid, nil
-		}
+	if pid, has := container.Gofer(in.pids); has {
+		return pid, nil
 	}
 	return 0, fault.New(fault.Unavailable, "directory", "the root of machine %s cannot be opened: its sandbox has "+
 		"nobody who opens files for it", id)

@@ -101,6 +101,53 @@ func testExecShares(h *harness) {
 	}
 }
 
+// testExecElsewhere: a command begins in the directory, and in a container is the user, that is asked for; with what is
+// not there nothing is executed.
+func testExecElsewhere(h *harness) {
+	h.start(spec("m", 1, "sleep", "1000"))
+	run := func(user, dir string) (string, error) {
+		var out bytes.Buffer
+		_, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"sh", "-c", "pwd; id -u; id -g"},
+			User: user, Dir: dir, Stdout: &out, Stderr: &out})
+		return strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", " "), err
+	}
+	for _, dir := range []string{"/usr/bin", "/tmp/"} {
+		got, err := run("", dir)
+		if h.ok(err); !strings.HasPrefix(got, strings.TrimSuffix(dir, "/")+" ") {
+			h.Errorf("in %s: %q", dir, got)
+		}
+	}
+	for dir, code := range map[string]string{"/no/such": runtime.CodeNoDirectory,
+		"/etc/passwd": runtime.CodeNotExecutable, "/etc/passwd/x": runtime.CodeNotExecutable} {
+		if got, err := run("", dir); fault.CodeOf(err) != code || got != "" {
+			h.Errorf("in %s: %q, %v; want the code %s", dir, got, err, code)
+		}
+	}
+	if !h.OwnPIDs { // a program of the host
+		_, err := run("nobody", "")
+		h.want(err, fault.Precondition)
+		return
+	}
+	h.reopen() // of the tables of the container that runs, whoever began it
+	for user, want := range map[string]string{"web": "/usr 33 33", "web:7": "/usr 33 7", "4242:44": "/usr 4242 44",
+		"0": "/usr 0 0", "late": "/usr 77 78"} {
+		if user == "late" {
+			_, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"sh", "-c",
+				"echo late:x:77:78::/:/bin/sh >>/etc/passwd"}})
+			h.ok(err)
+		}
+		if got, err := run(user, "/usr"); err != nil || got != want {
+			h.Errorf("as %s: %q, %v; want %q", user, got, err, want)
+		}
+	}
+	for _, user := range []string{"nosuch", "web:nosuch", "3000000000"} {
+		got, err := run(user, "")
+		if h.want(err, fault.Precondition); got != "" {
+			h.Errorf("as %s: %q", user, got)
+		}
+	}
+}
+
 // testExecBlocks: a command's reads and writes wait, as programs expect: none fails with EAGAIN.
 func testExecBlocks(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))

@@ -46,11 +46,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 	if err := os.Setenv("SOUK_SECRET_OF_SOUK", "leaked"); err != nil { // no program may see it
 		t.Fatal(err)
 	}
-	groups := []struct {
-		name string
-		real bool
-		f    func(h *harness)
-	}{
+	groups := []group{
 		{"Unknown", false, testUnknown},
 		{"Fresh", false, testFresh},
 		{"AckAll", false, testAckAll},
@@ -83,6 +79,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Environment", true, testEnvironment},
 		{"Signals", true, testRealSignals},
 		{"ExecSharesTheMachine", true, testExecShares},
+		{"ExecElsewhere", true, testExecElsewhere},
 		{"ExecTimeoutKills", true, testExecKills},
 		{"ExecBlocks", true, testExecBlocks},
 		{"TerminalSession", true, testTerminalSession},
@@ -112,6 +109,13 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 			g.f(&harness{T: t, Subject: s, rt: s.Runtime})
 		})
 	}
+}
+
+// group is the tests of one rule.
+type group struct {
+	name string
+	real bool // it needs programs that really run
+	f    func(h *harness)
 }
 
 // harness is one test's runtime with shorthands that fail the test.

@@ -216,9 +216,9 @@ func (s Store) Start(ctx context.Context, n Name) error {
 	return s.engine(n).Start(ctx, n.ID, s.bundle(n.ID))
 }
 
-// Exec runs a command in a container, as whom its program runs, and returns its process. With a terminal it has that in
-// the place of files, made by the container's own devices, and near is the end of it that is the caller's.
-func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Files,
+// Exec runs a command in a container, and returns its process. With a terminal it has that in the place of files, made
+// by the container's own devices, and near is the end of it that is the caller's.
+func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files engine.Files,
 	t *machine.Terminal) (c engine.Command, near *os.File, err error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return c, nil, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
@@ -233,6 +233,9 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, files engine.Fil
 			n.ID)
 	}
 	p := spec.Command(full.Process, argv, t)
+	if p, err = as.apply(p, full.Linux); err != nil {
+		return c, nil, err
+	}
 	e := s.engine(n)
 	if t == nil {
 		c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, "")

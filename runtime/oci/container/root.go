@@ -35,7 +35,7 @@ func (p Plan) rooted() (in inside, err error) {
 		Work: filepath.Join(p.Dir, "work"), At: in.root, Users: in.users})
 	if err != nil {
 		err = unmade(err, p.Name.ID)
-	} else if in.who, err = userOf(in.root, p.Start.User); err == nil {
+	} else if in.who, err = userOf(in.root, p.Start.User, "image"); err == nil {
 		err = in.represented()
 	}
 	if err != nil {
@@ -64,8 +64,8 @@ func unmade(err error, container string) error {
 func (in inside) represented() error {
 	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
 		if _, ok := users.Outside(in.ids, n); !ok {
-			return fault.New(fault.Precondition, "user", "this worker has no number for the user or group %d of the "+
-				"image: use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
+			return fault.New(fault.Precondition, "user", "this worker has no number for the user or group %d: "+
+				"use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
 		}
 	}
 	return nil

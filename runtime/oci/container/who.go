@@ -18,13 +18,14 @@ import (
 // maxTable bounds an image's tables of users and groups.
 const maxTable = 1 << 20
 
-// userOf finds a user of an image, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not
-// be in the image's tables. The tables are read by a library, and the rules are here, for its own end at 2^31.
-func userOf(root, name string) (spec.User, error) {
+// userOf finds a user of a root, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not be
+// in the tables there. The tables are read by a library, and the rules are here, for its own end at 2^31. what says what
+// has the root ("image").
+func userOf(root, name, what string) (spec.User, error) {
 	people, err := rootfs.ReadFile(root, "etc/passwd", maxTable)
 	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
 	if err := errors.Join(err, err2); err != nil {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
 	}
 	named, group, hasGroup := strings.Cut(name, ":")
 	if named == "" {
@@ -36,7 +37,7 @@ func userOf(root, name string) (spec.User, error) {
 	})
 	if err != nil || len(found) == 0 && !isNumber || len(found) > 0 && !fits(found[0].Uid, found[0].Gid) {
 		return spec.User{}, fault.Wrap(err, fault.Precondition, "user",
-			"the image has no user %q: name one that is in its /etc/passwd, or a number", name)
+			"the %s has no user %q: name one that is in its /etc/passwd, or a number", what, name)
 	}
 	out := spec.User{UID: uid}
 	member := named
@@ -44,7 +45,7 @@ func userOf(root, name string) (spec.User, error) {
 		out.UID, out.GID, member = uint32(found[0].Uid), uint32(found[0].Gid), found[0].Name //nolint:gosec // they fit
 	}
 	if hasGroup && group != "" {
-		out.GID, err = groupOf(groups, group)
+		out.GID, err = groupOf(groups, group, what)
 		return out, err
 	}
 	all, err := user.ParseGroupFilter(bytes.NewReader(groups), func(g user.Group) bool {
@@ -54,12 +55,12 @@ func userOf(root, name string) (spec.User, error) {
 		out.Groups = append(out.Groups, uint32(g.Gid)) //nolint:gosec // it fits
 	}
 	if err != nil {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
 	}
 	return out, nil
 }
 
-func groupOf(table []byte, name string) (uint32, error) {
+func groupOf(table []byte, name, what string) (uint32, error) {
 	gid, isNumber := number(name)
 	found, err := user.ParseGroupFilter(bytes.NewReader(table), func(g user.Group) bool {
 		return g.Name == name || isNumber && int64(g.Gid) == int64(gid)
@@ -71,7 +72,7 @@ func groupOf(table []byte, name string) (uint32, error) {
 		return gid, nil
 	}
 	return 0, fault.Wrap(err, fault.Precondition, "user",
-		"the image has no group %q: name one that is in its /etc/group, or a number", name)
+		"the %s has no group %q: name one that is in its /etc/group, or a number", what, name)
 }
 
 // number reads a number that a user can have: the largest means none.

@@ -141,18 +141,19 @@ func process(c Container) *specs.Process {
 	if dir == "" {
 		dir = "/"
 	}
-	p := &specs.Process{
-		Args: c.Argv, Env: c.Env, Cwd: dir, NoNewPrivileges: true,
-		User: specs.User{UID: c.User.UID, GID: c.User.GID, AdditionalGids: c.User.Groups},
-		Capabilities: &specs.LinuxCapabilities{
-			Bounding: append([]string(nil), capabilities...),
-		},
-	}
-	if c.User.UID == 0 {
+	return As(&specs.Process{Args: c.Argv, Env: c.Env, Cwd: dir, NoNewPrivileges: true}, c.User)
+}
+
+// As returns a process as another user's, with the rights that one has: root those of a container, others none.
+func As(of *specs.Process, u User) *specs.Process {
+	p := *of
+	p.User = specs.User{UID: u.UID, GID: u.GID, AdditionalGids: u.Groups}
+	p.Capabilities = &specs.LinuxCapabilities{Bounding: append([]string(nil), capabilities...)}
+	if u.UID == 0 {
 		p.Capabilities.Effective = append([]string(nil), capabilities...)
 		p.Capabilities.Permitted = append([]string(nil), capabilities...)
 	}
-	return p
+	return &p
 }
 
 // capabilities are those of root in a container: Docker's default without NET_RAW (to forge packets), MKNOD (devices

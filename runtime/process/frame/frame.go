@@ -15,9 +15,11 @@ import (
 // Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
 // gives machines users of their own, one from Containers on knows what a container is, one from Networks on gives
 // containers theirs, one from Terminals on gives machines theirs, one from Stops on knows by which signal one is to be
-// stopped, and one from Narrow on publishes ports at one address of the host.
+// stopped, one from Narrow on publishes ports at one address of the host, and one from ExecAs on runs commands as another
+// user and in another directory.
 const (
-	Version    = 9
+	Version    = 10
+	ExecAs     = 10
 	Narrow     = 9
 	Stops      = 8
 	Terminals  = 7

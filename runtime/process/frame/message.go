@@ -43,6 +43,8 @@ type Request struct {
 	Attempt uint64   `json:"attempt,omitempty"`
 	Signal  int      `json:"signal,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
+	User    string   `json:"user,omitempty"` // of an exec in a container; "": the container's own
+	Dir     string   `json:"dir,omitempty"`  // of an exec, absolute; "": the machine's own
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -326,8 +327,17 @@ func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*e
 	}
 	fds.FDs = nil
 	x := &execution{ended: make(chan int, 1)}
+	as := container.As{User: q.User, Dir: q.Dir}
+	if as != (container.As{}) {
+		root, err := c.rootOf(l)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		as.Root = root
+	}
 	err := c.withEngine(func(ctx context.Context) error {
-		made, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, files, q.Terminal)
+		made, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, as, files, q.Terminal)
 		if err != nil {
 			return err
 		}
@@ -343,6 +353,26 @@ func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*e
 		return nil
 	})
 	return x, err
+}
+
+// rootOf opens the root of a container that runs, which only its processes see. l.slotMu is held.
+func (c *containers) rootOf(l *life) (*os.File, error) {
+	pid, has := l.rec.PID, true
+	if c.store.Sandbox(nameOf(l)) != nil {
+		pid, has = container.Gofer(l.slot.group.PIDs())
+	}
+	var root *os.File
+	err := error(unix.ESRCH)
+	if has {
+		root, err = os.OpenFile("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", l.m.id)
+	}
+	if err := c.r.awake(l); err != nil { // the number may be another's since
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
 }
 
 // over removes what is of the container of a life that has ended, or has not begun. It does nothing for other lives.

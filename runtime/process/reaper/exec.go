@@ -118,16 +118,10 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 		}
 		return r.containers.execute(l, q, fds)
 	}
-	r.mu.Lock()
-	env := l.env
-	r.mu.Unlock()
-	if env == nil { // adopted: only the process itself still has it
-		if env, err = proc.Environ(l.rec.PID); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
-				id)
-		}
+	k, err := r.beside(l, q)
+	if err != nil {
+		return nil, err
 	}
-	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
 	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
 	defer l.slotMu.Unlock()
 	if err := r.awake(l); err != nil {
@@ -163,6 +157,30 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 		return nil, errors.Join(err, x.hangUp())
 	}
 	return x, nil
+}
+
+// beside returns a command beside a program of the host: as the same user, in its directory unless another is asked for.
+func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
+	if q.User != "" {
+		return nil, fault.New(fault.Precondition, "user",
+			"machine %s is a program of the host, and the commands beside it "+
+				"run as its own user: leave --user out, or run it as a container", l.m.id)
+	}
+	r.mu.Lock()
+	env := l.env
+	r.mu.Unlock()
+	if env == nil { // adopted: only the process itself still has it
+		var err error
+		if env, err = proc.Environ(l.rec.PID); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
+				l.m.id)
+		}
+	}
+	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
+	if q.Dir != "" {
+		k.dir, k.chosen = q.Dir, true
+	}
+	return k, nil
 }
 
 // open makes a terminal of the host for a command. The caller closes the far end once the command has it.

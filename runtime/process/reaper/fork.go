@@ -23,6 +23,7 @@ type child struct {
 	argv   []string
 	env    []string
 	dir    string
+	chosen bool // dir is not the machine's own, and may be missing
 	owner  *owner
 	space  *space.Plan   // what it is shown; nil: what its thread sees
 	join   *os.File      // the namespace to be in; nil: none of its own
@@ -92,6 +93,11 @@ func (c *child) goThere(v *space.View) (err error) {
 		c.spoiled = v != nil
 		if err := v.Join(c.join); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "namespace", "the machine's view of files cannot be entered")
+		}
+	}
+	if c.chosen {
+		if err := enterable(c.dir); err != nil {
+			return err
 		}
 	}
 	if c.path == "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/oci/container"
 )
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -54,6 +55,20 @@ func program(argv, env []string, dir string) (string, error) {
 		path)
 }
 
+// enterable refuses a directory that a command cannot begin in because it is missing, or is none. Whether its user may
+// enter it execFault says.
+func enterable(dir string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir():
+		return container.NoDirectory(dir, "on this worker", err)
+	case err != nil:
+		return fault.Wrap(err, fault.Precondition, runtime.CodeNotExecutable,
+			"the directory %s cannot be looked at on this worker", dir)
+	}
+	return nil
+}
+
 func executable(p, name string) error {
 	st, err := os.Stat(p)
 	switch {
@@ -94,7 +109,7 @@ func execFault(err error, name, dir string, o *owner) error {
 		if o != nil {
 			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 				"user %d may not execute %s or enter %s on this worker: let it in (chmod o+x) along both paths, or "+
-					"name a user who may with --user", o.uid, name, dir)
+					"give the machine a user who may (run --user)", o.uid, name, dir)
 		}
 		return fault.New(fault.Precondition, runtime.CodeNotExecutable, "souk may not execute %s on this worker", name)
 	}
