@@ -64,6 +64,19 @@ type WorkerCordon struct {
 	EndTasks bool `json:"end_tasks,omitempty"`
 }
 
+// MemberRemoved is the answer to the removal of a member.
+type MemberRemoved struct {
+	OK        bool               `json:"ok"`
+	Forgotten []ForgottenMachine `json:"forgotten"` // the machines that it had told of
+}
+
+// ForgottenMachine is a machine of a member that was removed.
+type ForgottenMachine struct {
+	App  string `json:"app"`
+	Name string `json:"name,omitempty"`
+	ID   string `json:"id"`
+}
+
 // RemovalList lists the members that were removed.
 type RemovalList struct {
 	Removed []cluster.Removal `json:"removed"`

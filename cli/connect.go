@@ -241,8 +241,11 @@ func (c *Env) noteMissing(workers []string) {
 	for _, id := range workers {
 		c.missing[id] = true
 	}
-	c.note(strings.Map(Printable, strings.Join(workers, ", "))+" could not be asked: of what is there, at most "+
-		"what was last told is shown", workers)
+	text := " does not answer: its rows are old or missing"
+	if len(workers) > 1 {
+		text = " do not answer: their rows are old or missing"
+	}
+	c.note(strings.Map(Printable, strings.Join(workers, ", "))+text, workers)
 }
 
 // note says something on stderr beside a command's answer.

@@ -126,13 +126,13 @@ func (c *Env) CheckConsole(typing bool) error {
 	in, _ := c.In.(*os.File)
 	switch {
 	case typing && (in == nil || !term.IsTerminal(int(in.Fd()))):
-		return Usagef("-t wants a terminal, and stdin is none here: leave -t out, and what comes in is passed " +
-			"on as it is")
+		return Usagef("-t needs a terminal, and stdin is not one: leave -t out, and stdin is passed on " +
+			"as it is")
 	case typing && !c.ForegroundIn():
 		return Usagef("-t wants the terminal, which this command may not read while it runs in the background: " +
 			"bring it to the foreground, or leave -t out")
 	case !IsTerminal(c.Out) && !typing:
-		return Usagef("-t wants a terminal, and neither is stdin passed on nor is stdout one: leave -t out")
+		return Usagef("-t needs a terminal: stdin is not passed on and stdout is not one; leave -t out")
 	}
 	return nil
 }

@@ -58,10 +58,20 @@ func (c ClusterCalls) SignedOnly(ctx context.Context) error {
 	return c.do(ctx, newCall(api.SignedOnly), nil)
 }
 
-// RemoveMember makes a member one that may not come back.
-func (c ClusterCalls) RemoveMember(ctx context.Context, id, by, reason string, force bool) error {
-	q := url.Values{"by": {by}, "reason": {reason}, "force": {strconv.FormatBool(force)}}
-	return c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), nil)
+// RemoveMember makes a member one that may not come back, and returns the machines that are forgotten with it.
+func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptions) (api.MemberRemoved, error) {
+	q := url.Values{"by": {o.By}, "reason": {o.Reason}, "force": {strconv.FormatBool(o.Force)},
+		"forget_machines": {strconv.FormatBool(o.ForgetMachines)}}
+	var out api.MemberRemoved
+	err := c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), &out)
+	return out, err
+}
+
+// RemoveOptions go with RemoveMember.
+type RemoveOptions struct {
+	By, Reason     string
+	Force          bool // also when it is alive
+	ForgetMachines bool // also where it has told of machines
 }
 
 // Health returns the health of the cluster as the member that answers finds it, and what it finds by asking a worker;

@@ -239,7 +239,7 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 		Request: request,
 	}}
 	if e.Kind == fault.Internal || e.Kind == fault.Unavailable && e.Err != nil {
-		b.Error = e.Text + "; its cause is in souk's log under " + request
+		b.Error = e.Text + "; the cause is in souk's log under " + request
 	}
 	switch d := e.Detail.(type) {
 	case market.Refusal:

@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,13 +183,52 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	forget, err := queryBool(r, "forget_machines")
+	if err != nil {
+		return err
+	}
+	out := api.MemberRemoved{OK: true, Forgotten: a.lastMachines(cluster.WorkerID(r.PathValue("member")))}
+	if len(out.Forgotten) > 0 && !forget {
+		return keepsMachines(r.PathValue("member"), out.Forgotten)
+	}
 	q := r.URL.Query()
 	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256),
 		Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
 	if err := c.Remove(gone, force); err != nil {
 		return err
 	}
-	return answerOK(w)
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// lastMachines lists the machines that a member has told of, by app and name.
+func (a *membersAPI) lastMachines(id cluster.WorkerID) []api.ForgottenMachine {
+	list := []api.ForgottenMachine{}
+	for _, m := range a.cluster.LastMachines(id) {
+		list = append(list, api.ForgottenMachine{App: m.App, Name: m.Name, ID: m.ID})
+	}
+	slices.SortFunc(list, func(x, y api.ForgottenMachine) int {
+		return cmp.Or(strings.Compare(x.App, y.App), strings.Compare(x.Name, y.Name), strings.Compare(x.ID, y.ID))
+	})
+	return list
+}
+
+// maxKept bounds the machines that the refusal of a removal names.
+const maxKept = 10
+
+// keepsMachines refuses to remove a member whose machines would be forgotten without a word.
+func keepsMachines(member string, list []api.ForgottenMachine) error {
+	var names []string
+	for _, m := range list[:min(len(list), maxKept)] {
+		names = append(names, m.App+"/"+cmp.Or(m.Name, m.ID))
+	}
+	more := ""
+	if n := len(list) - maxKept; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fault.New(fault.Precondition, "machines",
+		"with member %s its machines are forgotten: %s%s; make anew elsewhere what is needed, and say forget_machines "+
+			"(souk node rm --forget-machines)", clip(member, 80), strings.Join(names, ", "), more)
 }
 
 func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {

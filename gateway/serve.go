@@ -228,7 +228,7 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 			t = who[0]
 		}
 		return fault.New(fault.Denied, "role",
-			"the token %s has the role %s, which does not cover %s %s; use one with the role %s",
+			"the token %s has the role %s, which may not %s %s; use one with the role %s",
 			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
 	}
 }

@@ -101,6 +101,6 @@ func (d Decoder[T]) syntax(body []byte) error {
 		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what,
 			len(body))
 	}
-	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v): mend it there", d.what,
+	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v); correct it there", d.what,
 		s.Offset, s)
 }

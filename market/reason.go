@@ -64,7 +64,11 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 	case fit == 1 && refused == 0:
 		return fmt.Sprintf("the only one of %d workers that fits", len(p.Ranked))
 	case refused > 0:
-		return fmt.Sprintf("best score %.2f after %d refusals", won.Score, refused)
+		s := "s"
+		if refused == 1 {
+			s = ""
+		}
+		return fmt.Sprintf("best score %.2f after %d refusal%s", won.Score, refused, s)
 	}
 	if n := min(p.Policy.Best, fit); n > 1 {
 		return fmt.Sprintf("score %.2f, chosen at random among the best %d of %d workers that fit (of %d)", won.Score,

@@ -35,6 +35,6 @@ func (m *Member) Finding() cluster.Finding {
 		}
 	}
 	return cluster.Finding{Name: FindingRegistry, OK: gaps == 0,
-		Have: fmt.Sprintf("%s%016x, of %d workers, something missing of %d", DigestWord, m.cluster.Root(), len(known),
+		Have: fmt.Sprintf("%s%016x of %d workers; incomplete: %d", DigestWord, m.cluster.Root(), len(known),
 			gaps)}
 }

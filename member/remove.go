@@ -286,7 +286,7 @@ func (m *Member) born() uint64 {
 func (m *Member) Members() []cluster.Member {
 	all := m.cluster.Members()
 	for i := range all {
-		all[i].Removed = m.removedFor(all[i].ID)
+		all[i].Removed = m.removedFor(all[i].ID) || all[i].Self && m.outcast.Load()
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/testcluster"
 )
@@ -94,7 +95,8 @@ func TestACheckFindsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	id := string(c.Worker(2))
-	if err := c.Client(0).RemoveMember(t.Context(), id, "test", "stolen", true); err != nil {
+	if _, err := c.Client(0).RemoveMember(t.Context(), id,
+		client.RemoveOptions{By: "test", Reason: "stolen", Force: true, ForgetMachines: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.CA().RotateGossip(time.Now()); err != nil {

@@ -17,7 +17,8 @@ func loseDisk(t *testing.T, c *testcluster.Cluster, i int) {
 	t.Helper()
 	c.Kill(i)
 	c.Until("it is dead", dead(c, 0, i))
-	err := c.Client(0).RemoveMember(t.Context(), string(c.Worker(i)), "test", "its disk is lost", false)
+	_, err := c.Client(0).RemoveMember(t.Context(), string(c.Worker(i)),
+		client.RemoveOptions{By: "test", Reason: "its disk is lost", ForgetMachines: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,9 @@ func TestOneThatIsNotKnownIsRemoved(t *testing.T) {
 	c.Restart(0)
 	c.Restart(1)
 	remove := func(i int, id string, force bool) error {
-		return c.Client(i).RemoveMember(t.Context(), id, "test", "stolen", force)
+		_, err := c.Client(i).RemoveMember(t.Context(), id,
+			client.RemoveOptions{By: "test", Reason: "stolen", Force: force, ForgetMachines: true})
+		return err
 	}
 	if err := remove(1, string(c.Worker(2)), false); err != nil {
 		t.Errorf("one that was saved: %v", err)

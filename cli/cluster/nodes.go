@@ -81,6 +81,8 @@ func (n *nodeInfo) state() string {
 		return "unheard" // it has a certificate
 	case n.Member == nil:
 		return "alone"
+	case n.Member.Removed:
+		return "removed" // its agent may run on, and be heard
 	}
 	return string(n.Member.State)
 }
@@ -359,12 +361,20 @@ func sayCordon(c *cli.Env, rec *cluster.Record) error {
 	return nil
 }
 
+// removed is what node rm prints in --json.
+type removed struct {
+	Did       string                 `json:"did"`
+	What      string                 `json:"what"`
+	Forgotten []api.ForgottenMachine `json:"forgotten"`
+}
+
 func cmdNodeRm(c *cli.Env) *cobra.Command {
-	var force, yes bool
+	var force, forget, yes bool
 	var reason string
 	cmd := &cobra.Command{Use: "rm NODE", Aliases: []string{"remove"}, Short: "Remove a host that is gone for good",
 		Long: `Remove a host that is gone for good: every member refuses its certificate
-and forgets its machines. A host that is alive is refused: drain it, and let it leave ("souk agent leave" there).
+and forgets its machines, which are listed and need --forget-machines: what they are made of only the host knew. A
+host that is alive is refused: drain it, and let it leave ("souk agent leave" there).
 With --force it is cut off while its machines run on, and nobody can ask for them any more.
 
 A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.
@@ -374,6 +384,7 @@ One thing a removed host keeps is the key of gossip. When its disk is in other h
 that too.`,
 		Example: "  souk node rm fra-2 --reason 'sold' --yes", Args: cli.Args(1, 1, "the id of a node")}
 	cmd.Flags().BoolVar(&force, "force", false, "also when it is alive")
+	cmd.Flags().BoolVar(&forget, "forget-machines", false, "also where it has told of machines, which are forgotten")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who wonder later")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
@@ -384,17 +395,21 @@ that too.`,
 		if err != nil {
 			return err
 		}
-		if err := cl.RemoveMember(cmd.Context(), argv[0], cli.WhoAmI(), reason, force); err != nil {
+		out, err := cl.RemoveMember(cmd.Context(), argv[0], client.RemoveOptions{By: cli.WhoAmI(), Reason: reason,
+			Force: force, ForgetMachines: forget})
+		if err != nil {
 			return err
 		}
-		c.Say("removed", argv[0], "%s is removed; it must join anew to come back", argv[0])
-		if !c.JSON {
-			fmt.Fprintln(
-				c.Out,
-				"  next  if its disk is in other hands: souk node evict "+argv[0]+", on the host with the cluster's "+
-					"authority",
-			)
+		if c.JSON {
+			c.JSONLine(c.Out, removed{"removed", argv[0], out.Forgotten})
+			return nil
 		}
+		c.Printf("%s is removed; it must join anew to come back\n", argv[0])
+		for _, m := range out.Forgotten {
+			c.Field("forgotten", "%s/%s (%s)", m.App, cmp.Or(m.Name, "-"), m.ID)
+		}
+		c.Field("next", "if its disk is in other hands: souk node evict %s, on the host with the cluster's authority",
+			argv[0])
 		return nil
 	}
 	return cmd

@@ -276,7 +276,7 @@ func cmdJobCancel(c *cli.Env) *cobra.Command {
 				case j.State.Final() && j.State != jobs.Cancelled:
 					c.Printf("%s %s before that\n", jobLabel(&j), stateText(j.State))
 				default:
-					c.Printf("%s is cancelled; %s still on the way out\n", jobLabel(&j),
+					c.Printf("%s is cancelled; %s still ending\n", jobLabel(&j),
 						countOf(j.Running, "task is", "tasks are"))
 				}
 				return nil

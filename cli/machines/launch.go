@@ -420,7 +420,7 @@ func ReadLaunch(c *cli.Env, name string) (*machine.Launch, error) {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, fault.Wrap(err, fault.NotFound, "spec",
-				"there is no launch in %s; a command is written after --", name)
+				"%s cannot be read as a file with a launch; a command goes after --, and an image after --image", name)
 		}
 		defer f.Close()
 		in = f
@@ -521,7 +521,16 @@ func readEnvFile(name string) (map[string]string, error) {
 	return env, nil
 }
 
-// launchOf returns what makes a machine as it is: run takes it.
+// configKnown refuses to make anything of a machine's config where only its worker knows it, which is not heard.
+func configKnown(m *machine.Machine) error {
+	if cli.Heard(m.HostStatus) || m.State == machine.Destroyed {
+		return nil
+	}
+	return fault.New(fault.Unavailable, "unreachable", "what %s is made of only its worker %s knows, which does not "+
+		"answer; ask again when it is back, and see souk status for what is known", cli.Label(m), m.Worker)
+}
+
+// launchOf returns what makes a machine as it is: run takes it. Its config must be known: see configKnown.
 func launchOf(m *machine.Machine) *machine.Launch {
 	return &machine.Launch{Name: m.Name, Region: m.Region, Config: m.Config, Scheduling: m.Scheduling}
 }

@@ -36,7 +36,7 @@ The app is made when there is none of its name. A machine's restart policy is on
 
 With --attach the machine's output is followed until it ends, and souk's exit code is the task's own. ^C then stops
 the machine; a second ^C does not wait for its end (with --rm the machine is destroyed then). It goes on when souk is
-started anew meanwhile. A machine has no stdin but by a terminal: what comes in here is refused. --rm destroys the machine
+started anew meanwhile. A machine has no stdin but by a terminal: a pipe or a file is refused. --rm destroys the machine
 once it has ended.
 
 With -t the machine has a terminal; with -it it is this one, from the first line on: ^C is the program's, and the exit
@@ -420,7 +420,7 @@ func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 	if m.Placement != nil {
 		fmt.Fprintf(c.Out, "  why    %s\n", m.Placement.Reason)
 	}
-	fmt.Fprintf(c.Out, "  took   %s, %s\n", cli.Millis(took), phasesText(m.Phases))
+	fmt.Fprintf(c.Out, "  took   %s%s\n", cli.Millis(took), phasesText(m.Phases))
 	if m.Config != nil && len(m.Config.Mounts) > 0 && os.Geteuid() != 0 && c.Getenv("SOUK_TOKEN") == "" {
 		// The token is this user's own file, so souk runs as this user.
 		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
@@ -465,11 +465,11 @@ func phasesText(phases map[string]string) string {
 	}
 	switch {
 	case len(parts) == 0:
-		return "whose phases the worker did not measure"
+		return ""
 	case phases["total"] == "":
-		return "in the worker: " + strings.Join(parts, ", ")
+		return ", in the worker: " + strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("%s of it in the worker: %s", text("total"), strings.Join(parts, ", "))
+	return fmt.Sprintf(", %s of it in the worker: %s", text("total"), strings.Join(parts, ", "))
 }
 
 // launchFailed returns the error of a machine that was made but did not start.

@@ -82,7 +82,11 @@ name. To take one away, edit the machine, or update it from a file.`,
 func doUpdate(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, m *machine.Machine,
 	argv []string) error {
 	l := launchOf(m)
-	if o.from != "" {
+	if o.from == "" {
+		if err := configKnown(m); err != nil {
+			return err
+		}
+	} else {
 		var err error
 		if l, err = ReadLaunch(c, o.from); err != nil {
 			return err
@@ -241,6 +245,11 @@ With --versions the versions that are kept are listed instead, the one that it i
 		if err != nil {
 			return err
 		}
+		if format != "machine" {
+			if err := configKnown(m); err != nil {
+				return err
+			}
+		}
 		if *versions {
 			return printVersions(cmd.Context(), c, cl, m)
 		}
@@ -291,6 +300,9 @@ was changed. What cannot be used is kept in a file, which is named.`,
 }
 
 func doEdit(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, m *machine.Machine) error {
+	if err := configKnown(m); err != nil {
+		return err
+	}
 	before, err := encodeLaunch(launchOf(m), true)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "launch", "machine %s cannot be written", m.ID)

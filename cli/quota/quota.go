@@ -227,11 +227,11 @@ func printQuota(c *cli.Env, n api.Namespace) {
 		if b.Lend {
 			beyond = "is lent to, where there is idle room"
 		}
-		c.Printf("  may spend %s an hour for ever, %s at once; what goes beyond that "+
+		c.Printf("  may spend %s an hour, and up to %s at once; what goes beyond that "+
 			"%s\n", credits(b.PerHour), quota.Text(b.Burst), beyond)
 		c.Printf("  balance %s of %s\n", quota.Text(*n.Balance), quota.Text(b.Burst))
 	}
-	c.Printf("  spends %s an hour for %s (%s); lent to for %s an hour\n", credits(n.Rate),
+	c.Printf("  spends %s an hour for %s (%s); %s an hour of it is lent\n", credits(n.Rate),
 		machines(n.Machines), n.Used, quota.Text(n.LentRate))
 	c.Printf("  has spent %s, and was lent %s\n", credits(n.Spent), quota.Text(n.Lent))
 	var rows [][]cli.Cell

@@ -378,7 +378,7 @@ func unusable(p netplan.Port) (why string, err error) {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("port %d of this host is one on which a program of the host listens", p.Host), nil
+		return "a program of the host that listens on it", nil
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Sprintf("this host has no address %s", p.Address), nil
 	case err != nil:
