@@ -304,7 +304,10 @@ func TestClusterHealth(t *testing.T) {
 		c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
 		w2.set(func() { w2.sell.SetCordon(nil) })
 	}
-	s.want(200, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil)
+	if r := s.want(412, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil); !strings.Contains(r.raw, m.ID) {
+		t.Errorf("what is forgotten with the member is not named: %s", r.raw)
+	}
+	s.want(200, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold&forget_machines=true", nil)
 	if r := s.want(200, "GET", "/v1/souk/removed", nil); !strings.Contains(r.raw, "sold") {
 		t.Fatal(r.raw)
 	}

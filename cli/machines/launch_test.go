@@ -142,7 +142,7 @@ func TestLaunchOfRefuses(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		{nil, []string{"-f", "none.json"}, "there is no launch in none.json"},
+		{nil, []string{"-f", "none.json"}, "none.json cannot be read as a file with a launch"},
 		{map[string]string{"l.json": `{"config": {"imag": ""}}`}, []string{"-f", "l.json"}, `did you mean "image"`},
 		{map[string]string{"l.toml": "a = \n"}, []string{"-f", "l.toml"}, "l.toml cannot be read:\n1|"},
 		{map[string]string{"l.toml": "[config]\nimag = ''\n"}, []string{"-f", "l.toml"}, `did you mean "image"`},
