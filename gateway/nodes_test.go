@@ -304,6 +304,7 @@ func TestClusterHealth(t *testing.T) {
 		c.told[cluster.WorkerID(m.Worker)] = []gossip.Machine{{ID: m.ID, State: "started"}}
 		w2.set(func() { w2.sell.SetCordon(nil) })
 	}
+	c.told["w2"] = []gossip.Machine{{ID: m.ID, App: "a", State: "started"}}
 	if r := s.want(412, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil); !strings.Contains(r.raw, m.ID) {
 		t.Errorf("what is forgotten with the member is not named: %s", r.raw)
 	}
