@@ -25,7 +25,7 @@ func launch(name string) *machine.Launch {
 
 func made(t *testing.T, cl *client.Client, name string) *machine.Machine {
 	t.Helper()
-	m, err := cl.Launch(t.Context(), app, launch(name), client.LaunchOptions{Key: "key-" + name})
+	m, err := cl.Launch(t.Context(), app, launch(name), client.LaunchOptions{Key: "key-" + name, NewKey: true})
 	if err != nil {
 		t.Fatal(err)
 	}
