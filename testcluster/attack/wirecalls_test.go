@@ -93,6 +93,10 @@ func workerCalls(id, mark, witness string) []call {
 			_, err := w.Machine(ctx, app, id)
 			return err
 		}},
+		{route: "keyed", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Keyed(ctx, app, cluster.HashKey(app, mark))
+			return answered(err) // nothing was made under it
+		}},
 		{route: "machines", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Machines(ctx, "", true)
 			return err

@@ -282,7 +282,7 @@ func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
 func (l *launching) create(ctx context.Context) history.Op {
 	op := history.Op{Kind: history.Create, Gateway: l.at.id}
 	m := l.launchOf("", l.ofImage)
-	o := client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number)}
+	o := client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number), NewKey: true}
 	if l.caller.number%5 == 0 {
 		// a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
 		m, o = l.launchOf(l.id(), l.ofImage), client.LaunchOptions{}
