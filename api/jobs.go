@@ -13,6 +13,12 @@ type JobList struct {
 	Jobs []jobs.Job `json:"jobs"`
 }
 
+// TasksCancelled is the answer to the cancelling of tasks.
+type TasksCancelled struct {
+	Job   jobs.Job `json:"job"`
+	Tasks int      `json:"tasks"` // that were cancelled now; the others had ended or been cancelled before
+}
+
 // TaskPage is a page of a job's tasks, in order of index.
 type TaskPage struct {
 	Tasks []jobs.Task `json:"tasks"`

@@ -14,6 +14,8 @@ const (
 	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
+
+	CancelTasks Op = "POST /v1/souk/jobs/{job}/tasks/{indices}/cancel"
 )
 
 func jobRoutes() []Route {
@@ -29,6 +31,9 @@ func jobRoutes() []Route {
 			Query: "timeout done", Out: jobs.Job{}},
 		{Op: CancelJob, Verb: VerbOperate, Kind: KindJob, About: "Drop the tasks that wait, end those that run.",
 			Out: jobs.Job{}},
+		{Op: CancelTasks, Verb: VerbOperate, Kind: KindJob,
+			About: "Cancel some tasks alone, by index, as 7 or 3,10-20: drop what waits, end what runs.",
+			Out:   TasksCancelled{}},
 		{Op: ListTasks, Verb: VerbGet, Kind: KindJob, About: "List a job's tasks, in order of index.",
 			Query: "from limit state*", Out: TaskPage{}},
 		{Op: TaskLogs, Verb: VerbWatch, Kind: KindLog, About: "Stream what a task wrote.",

@@ -104,7 +104,8 @@ func TestVerbsAndKinds(t *testing.T) {
 
 // A scope will be checked against what a path names, so one thing has one name in all paths.
 func TestRoutesAreWellFormed(t *testing.T) {
-	parameters := []string{"app", "id", "name", "key", "org", "volume", "worker", "hold", "member", "job", "index",
+	parameters := []string{"app", "id", "name", "key", "org", "volume", "worker", "hold", "member", "job",
+		"index", "indices",
 		"decision", "policy", "namespace", "token", "port", "request"}
 	for _, r := range Routes() {
 		for _, m := range regexp.MustCompile(`{(.*?)}`).FindAllStringSubmatch(r.Op.Pattern(), -1) {

@@ -130,7 +130,7 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			if evicted != "" && res.Code != 0 && !timedOut {
 				res.Lost, res.Evicted, res.Error = false, evicted, evicted
 			} else if told && res.Lost {
-				res.Error = "it was ended because its job was cancelled, or a newer attempt was begun"
+				res.Error = "it was ended because it or its job was cancelled, or a newer attempt was begun"
 			}
 			r.finish(t, res)
 			return

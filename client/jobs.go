@@ -55,6 +55,13 @@ func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	return j, err
 }
 
+// CancelTasks cancels some tasks of a job: it drops those that wait and ends those that run.
+func (c *Client) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (api.TasksCancelled, error) {
+	var out api.TasksCancelled
+	err := c.do(ctx, newCall(api.CancelTasks, ref, list.String()), &out)
+	return out, err
+}
+
 // JobTasks lists a job's tasks in order of index, those in one of states only when there are any. It asks page by page.
 func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]jobs.Task, error) {
 	var all []jobs.Task

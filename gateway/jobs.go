@@ -28,6 +28,8 @@ type Jobs interface {
 	// Tasks lists tasks in order of index; next is the index to go on with, -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
+	// CancelTasks cancels tasks alone, and tells how many: the others had ended or been cancelled before.
+	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error)
 	// Wait answers when the job has ended, when more than done of its tasks have, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
@@ -60,6 +62,8 @@ func (a *jobsAPI) handlers() handlers {
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
+
+		"POST /v1/souk/jobs/{job}/tasks/{indices}/cancel": a.cancelTasks,
 	}
 }
 
@@ -208,6 +212,23 @@ func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, http.StatusOK, j)
+	return nil
+}
+
+func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
+	b, err := a.buyer()
+	if err != nil {
+		return err
+	}
+	list, err := jobs.ParseIndices(r.PathValue("indices"))
+	if err != nil {
+		return err
+	}
+	j, n, err := b.CancelTasks(r.Context(), r.PathValue("job"), list)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: n})
 	return nil
 }
 

@@ -275,6 +275,57 @@ func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
 	d.changed(j)
 }
 
+// CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. It returns how many these are; the
+// others had ended or been cancelled before. All of them must be the job's.
+func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (n int, err error) {
+	j := d.named(id)
+	if j == nil {
+		return 0, noJob(id)
+	}
+	if first, last := list[0].First, list[len(list)-1].Last; first < j.spec.First || last > j.spec.Last {
+		missing := first
+		if first >= j.spec.First {
+			missing = last
+		}
+		return 0, noTask(j, missing)
+	}
+	var dropped Indices
+	for _, r := range list {
+		for index := r.First; index <= r.Last; index++ {
+			i := index - j.spec.First
+			switch t := &j.tasks[i]; {
+			case t.state >= finished || j.unwanted(i):
+				continue
+			case t.state == waiting:
+				d.end(now, j, i, cancelled)
+			case t.state == running:
+				o := d.to(t.worker)
+				o.Kill = append(o.Kill, j.life(i))
+			} // one that is granted is killed when its worker has answered
+			n++
+			if last := len(dropped) - 1; last >= 0 && dropped[last].Last == index-1 {
+				dropped[last].Last = index
+			} else {
+				dropped = append(dropped, Range{index, index})
+			}
+		}
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	j.dropped = j.dropped.With(dropped)
+	j.headDirty = true
+	d.dirty[j] = true
+	d.requeue(j)
+	d.changed(j)
+	return n, nil
+}
+
+func noTask(j *job, index int) error {
+	return fault.New(fault.NotFound, "task_not_found", "job %s has no task %d; it has %d to %d", j.id, index,
+		j.spec.First, j.spec.Last)
+}
+
 func noJob(id string) error {
 	return fault.New(fault.NotFound, "job_not_found", "job %.80q not found; \"souk job ls\" lists them", id)
 }

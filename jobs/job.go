@@ -17,6 +17,7 @@ type job struct {
 	ended     time.Time // of its last task; zero: not yet
 	sealed    bool      // its end is durable
 	why       string    // it was cancelled
+	dropped   Indices   // tasks that were cancelled alone
 	tasks     []task
 
 	counts    [cancelled + 1]int // tasks by state
@@ -27,6 +28,7 @@ type job struct {
 	firstFail int                // place of the task that failed first; -1: none
 	retried   int                // attempts that failed and were run again
 	evicted   int                // attempts that made room for a machine or a drain
+	lost      int                // attempts whose end nobody saw, and that were run again
 	// until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
 	unpaid time.Time
 
@@ -46,7 +48,7 @@ const (
 	granted       // on its way to a worker
 	running
 	finished  // it has a result
-	cancelled // it never ran, or was killed for the job's end
+	cancelled // it never ran, or was killed, as it or its job was cancelled
 )
 
 // names of the states, for people and programs.
@@ -84,7 +86,7 @@ type Result struct {
 	Bytes   int              `json:"n,omitempty"`
 	Cut     bool             `json:"x,omitempty"` // the output was longer than what is kept
 	Retry   bool             `json:"r,omitempty"` // it was run again
-	Dropped bool             `json:"k,omitempty"` // it ended because its job was cancelled
+	Dropped bool             `json:"k,omitempty"` // it ended because it or its job was cancelled
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`
@@ -101,6 +103,19 @@ func (r *Result) Life() Life {
 }
 
 func (r *Result) good() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
+
+// unwanted reports whether a task is to run no more, as it or its job was cancelled.
+func (j *job) unwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
+
+// rest lists the places of the tasks that wait.
+func (j *job) rest() (list []int32) {
+	for i := range j.tasks {
+		if j.tasks[i].state == waiting {
+			list = append(list, int32(i))
+		}
+	}
+	return list
+}
 
 func (j *job) over() bool { return j.counts[finished]+j.counts[cancelled] == len(j.tasks) }
 

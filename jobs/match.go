@@ -140,15 +140,7 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 			return false
 		}
 		j.unpaid = time.Time{}
-		var rest []int32
-		for i := range j.tasks {
-			if j.tasks[i].state == waiting {
-				rest = append(rest, int32(i))
-			}
-		}
-		if len(rest) > 0 {
-			d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), rest)
-		}
+		d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), j.rest())
 		return true
 	})
 }

@@ -34,6 +34,7 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "workers"), rapid.IntRange(1, 5).Draw(t, "slots"))
 		var commit func()
+		dropped := map[string]bool{}
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				id := jobs.ID(uint64(len(w.ids) + 1))
@@ -47,6 +48,18 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 				if len(w.ids) > 0 {
 					_ = w.dispatcher.Cancel(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), "the user wanted it")
 				}
+			},
+			"cancel tasks": func(t *rapid.T) {
+				all := w.dispatcher.List(w.now, "")
+				if len(all) == 0 {
+					return
+				}
+				w.cancelTasks(t, rapid.SampledFrom(all).Draw(t, "job").ID, dropped)
+				if commit != nil {
+					commit()
+					commit = nil
+				}
+				w.flush()()
 			},
 			"end": func(t *rapid.T) {
 				if all := w.lives(); len(all) > 0 {
@@ -99,7 +112,42 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 		}
 		w.drain(rapid.IntRange(0, 1).Draw(t, "codes"))
 		w.checkJournal()
+		w.crash(3)
+		w.drain(0)
+		for _, j := range w.dispatcher.List(w.now, "") {
+			for _, x := range w.tasks(j.ID) {
+				if dropped[fmt.Sprint(j.ID, " ", x.Index)] && x.State != "cancelled" {
+					t.Fatalf("task %d of %s waited when it was cancelled, and then it was %s", x.Index, j.ID, x.State)
+				}
+			}
+		}
 	})
+}
+
+func (w *world) tasks(id string) []jobs.Task {
+	all, _, err := w.dispatcher.Tasks(w.now, id, jobs.TaskQuery{Limit: jobs.MaxIndex})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// cancelTasks cancels some tasks of a job alone, and notes which of them waited.
+func (w *world) cancelTasks(t *rapid.T, id string, waited map[string]bool) {
+	all := w.tasks(id)
+	first := rapid.IntRange(0, len(all)-1).Draw(t, "first")
+	last := rapid.IntRange(first, len(all)-1).Draw(t, "last")
+	want := 0
+	for _, x := range all[first : last+1] {
+		if x.State == "waiting" {
+			waited[fmt.Sprint(id, " ", x.Index)] = true
+			want++
+		}
+	}
+	n, err := w.dispatcher.CancelTasks(w.now, id, jobs.Indices{{First: all[first].Index, Last: all[last].Index}})
+	if err != nil || n < want {
+		t.Fatalf("of %d tasks that waited %d are cancelled: %v", want, n, err)
+	}
 }
 
 // drain lets everything that runs end, in order, until nothing is left.
@@ -180,7 +228,7 @@ func (w *world) checkJournal() {
 	for i, a := range w.dispatcher.List(w.now, "") {
 		b := before[i]
 		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled ||
-			a.Retried != b.Retried || a.Evicted != b.Evicted {
+			a.Retried != b.Retried || a.Evicted != b.Evicted || a.Lost != b.Lost {
 			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
 		}
 		if a.Cancelled == 0 {
@@ -197,9 +245,9 @@ func (w *world) checkJournal() {
 	}
 }
 
-// TestEvictedTasksAreNotLost: a task makes room more often than one may be lost, and is run again each time; it is
-// counted, and no try of its own is used up, over a restart too.
-func TestEvictedTasksAreNotLost(t *testing.T) {
+// TestTasksThatRunAgain: a task makes room more often than one may be lost, or its end is seen by nobody as often as that
+// may be, and it is run again each time; it is counted, and no try of its own is used up, over a restart too.
+func TestTasksThatRunAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)
 		id := jobs.ID(1)
@@ -211,21 +259,25 @@ func TestEvictedTasksAreNotLost(t *testing.T) {
 		if err := w.dispatcher.Submit(w.now, id, spec); err != nil {
 			t.Fatal(err)
 		}
-		n := rapid.IntRange(jobs.MaxLost+1, 3*jobs.MaxLost).Draw(t, "evictions")
-		for range n {
+		code, evicted, lost := evictedCode, rapid.IntRange(jobs.MaxLost+1, 3*jobs.MaxLost).Draw(t, "evictions"), 0
+		if rapid.Bool().Draw(t, "nobody sees their ends") {
+			code, evicted, lost = -1, 0, rapid.IntRange(1, jobs.MaxLost).Draw(t, "lost")
+		}
+		for range evicted + lost {
 			w.flush()()
 			w.obey()
 			if all := w.lives(); len(all) != 1 {
 				t.Fatalf("%d lives", len(all))
 			} else {
-				all[0](evictedCode)
+				all[0](code)
 			}
 			w.obey()
 		}
 		w.flush()()
 		w.crash(1)
 		w.drain(0)
-		if s := w.dispatcher.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != n || s.Retried != 0 {
+		if s := w.dispatcher.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != evicted || s.Lost != lost ||
+			s.Retried != 0 {
 			t.Fatalf("%+v", s)
 		}
 		w.checkJournal()

@@ -25,6 +25,7 @@ type head struct {
 	Spec      Spec      `json:"spec"`
 	Submitted time.Time `json:"submitted"`
 	Cancelled string    `json:"cancelled,omitempty"` // why
+	Dropped   Indices   `json:"dropped,omitempty"`   // tasks that were cancelled alone
 	Ended     time.Time `json:"ended,omitzero"`
 }
 
@@ -58,7 +59,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 			j.saving, j.unsaved = j.unsaved, nil
 		}
 		if j.headDirty {
-			b, err := json.Marshal(head{j.spec, j.submitted, j.why, j.ended})
+			b, err := json.Marshal(head{j.spec, j.submitted, j.why, j.dropped, j.ended})
 			if err != nil {
 				return nil, fault.Wrap(err, fault.Internal, "journal", "job %s cannot be written as JSON", j.id)
 			}
@@ -89,7 +90,11 @@ func (d *Dispatcher) Saved(now time.Time) {
 		if j.fresh && j.why == "" {
 			queue := d.queueOf(j.terms.Shape).queue
 			queue.Observe(j.tasksOf())
-			queue.Add(j.tasksOf())
+			if len(j.dropped) == 0 {
+				queue.Add(j.tasksOf())
+			} else { // some were cancelled meanwhile
+				queue.AddTasks(j.tasksOf(), j.rest())
+			}
 		}
 		j.fresh = false
 		d.changed(j)
@@ -166,7 +171,7 @@ func (d *Dispatcher) Resume() {
 	})
 	for _, h := range d.heads {
 		j := d.enter(h.id, h.Spec, h.Submitted)
-		j.why, j.ended = h.Cancelled, h.Ended
+		j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
 		groups := d.groups[h.id]
 		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.number, b.number) })
 		for _, g := range groups {
@@ -195,6 +200,7 @@ func (d *Dispatcher) replay(j *job, r Result) {
 		j.evicted++
 	case r.Retry && r.Lost:
 		t.lost++
+		j.lost++
 	case r.Retry:
 		t.fails++
 		j.retried++
@@ -214,17 +220,12 @@ func (d *Dispatcher) replay(j *job, r Result) {
 // queueRestored puts what is left of a restored job into the queue.
 func (d *Dispatcher) queueRestored(j *job) {
 	j.learn()
-	var rest []int32
 	for i := range j.tasks {
-		switch {
-		case j.tasks[i].state != waiting:
-		case j.why != "":
+		if j.tasks[i].state == waiting && j.unwanted(i) {
 			j.set(i, cancelled)
-		default:
-			rest = append(rest, int32(i))
 		}
 	}
-	if len(rest) > 0 {
+	if rest := j.rest(); len(rest) > 0 {
 		queue := d.queueOf(j.terms.Shape).queue
 		queue.Observe(j.tasksOf())
 		queue.AddTasks(j.tasksOf(), rest)

@@ -61,7 +61,7 @@ func (d *Dispatcher) connect(now time.Time, s *workerState, lives []Life, result
 		}
 		d.adopt(now, s, j, i, l)
 		o.Watch = append(o.Watch, Watch{l, j.terms})
-		if j.why != "" {
+		if j.unwanted(i) {
 			o.Kill = append(o.Kill, l)
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Dispatcher) forget(now time.Time, s *workerState) {
 		switch {
 		case !g.open():
 			continue
-		case g.job.why != "":
+		case g.job.unwanted(g.index):
 			d.end(now, g.job, g.index, cancelled)
 			continue
 		}
@@ -109,7 +109,8 @@ func (d *Dispatcher) adopt(now time.Time, s *workerState, j *job, i int, l Life)
 	t := &j.tasks[i]
 	switch t.state {
 	case waiting:
-		d.unqueue(j, i)
+		j.set(i, running)
+		d.requeue(j)
 	case running: // an older attempt, on another worker
 		if old := j.life(i); old != l {
 			delete(d.workers[t.worker].running, old)
@@ -124,19 +125,13 @@ func (d *Dispatcher) adopt(now time.Time, s *workerState, j *job, i int, l Life)
 	d.changed(j)
 }
 
-// unqueue takes one waiting task of a job out of the queue.
-func (d *Dispatcher) unqueue(j *job, i int) {
+// requeue leaves of a job in the queue what waits still.
+func (d *Dispatcher) requeue(j *job) {
 	queue := d.queueOf(j.terms.Shape).queue
 	if queue.Withdraw(j.number) == 0 {
 		return
 	}
-	var rest []int32
-	for k := range j.tasks {
-		if k != i && j.tasks[k].state == waiting {
-			rest = append(rest, int32(k))
-		}
-	}
-	queue.AddTasks(j.tasksOf(), rest)
+	queue.AddTasks(j.tasksOf(), j.rest())
 }
 
 func (d *Dispatcher) find(l Life) (j *job, i int, ok bool) {
@@ -164,7 +159,7 @@ func (d *Dispatcher) replied(now time.Time, s *workerState, a Reply) {
 		}
 	case a.Answer == auction.Refuse:
 		j.tasks[i].attempt-- // it was never begun
-		if j.why != "" {
+		if j.unwanted(i) {
 			d.end(now, j, i, cancelled)
 		} else {
 			d.back(j, i)
@@ -177,7 +172,7 @@ func (d *Dispatcher) replied(now time.Time, s *workerState, a Reply) {
 		j.set(i, running)
 		j.tasks[i].began = now.UnixMicro()
 		s.running[j.life(i)] = j
-		if j.why != "" {
+		if j.unwanted(i) {
 			o := d.to(s.id)
 			o.Kill = append(o.Kill, j.life(i))
 		}
@@ -245,7 +240,8 @@ func (d *Dispatcher) ended(now time.Time, s *workerState, r Result) {
 		return
 	}
 	if t.state == waiting { // from before the dispatcher began, or of a worker that was given up
-		d.unqueue(j, i)
+		j.set(i, granted)
+		d.requeue(j)
 	}
 	t.attempt, t.worker = int32(r.Attempt), s.id
 	d.settle(now, j, i, r)
@@ -258,12 +254,13 @@ func (d *Dispatcher) settle(now time.Time, j *job, i int, r Result) {
 	d.changed(j)
 	again := false
 	switch {
-	case j.why != "" || r.good():
+	case j.unwanted(i) || r.good():
 	case r.Evicted != "": // it is no fault of its own, and counts as nothing but an eviction
 		j.evicted++
 		again = true
 	case r.Lost && int(t.lost) < MaxLost:
 		t.lost++
+		j.lost++
 		again = true
 	case int(t.fails) < j.spec.Retries && !r.Lost:
 		t.fails++
@@ -279,7 +276,7 @@ func (d *Dispatcher) settle(now time.Time, j *job, i int, r Result) {
 		return
 	}
 	to := finished
-	if j.why != "" && !r.good() {
+	if j.unwanted(i) && !r.good() {
 		to, r.Dropped = cancelled, true
 	}
 	t.result = &r

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
@@ -23,6 +22,7 @@ const (
 	Running   JobState = "running"
 	Succeeded JobState = "succeeded" // every task ended with 0
 	Failed    JobState = "failed"
+	// Cancelled is a job that was cancelled (Job.Why), or some of whose tasks were while none failed.
 	Cancelled JobState = "cancelled"
 )
 
@@ -31,17 +31,19 @@ func (s JobState) Final() bool { return s == Succeeded || s == Failed || s == Ca
 
 // Job is a job as it stands.
 type Job struct {
-	ID        string     `json:"id"`
-	State     JobState   `json:"state"`
-	Spec      Spec       `json:"spec"`
-	Tasks     int        `json:"tasks"`
-	Waiting   int        `json:"waiting"`
-	Running   int        `json:"running"`
-	Succeeded int        `json:"succeeded"`
-	Failed    int        `json:"failed"`
-	Cancelled int        `json:"cancelled"`
-	Retried   int        `json:"retried"`           // attempts that failed and were run again
-	Evicted   int        `json:"evicted,omitempty"` // attempts that made room for machines or a drain, and were run again
+	ID        string   `json:"id"`
+	State     JobState `json:"state"`
+	Spec      Spec     `json:"spec"`
+	Tasks     int      `json:"tasks"`
+	Waiting   int      `json:"waiting"`
+	Running   int      `json:"running"`
+	Succeeded int      `json:"succeeded"`
+	Failed    int      `json:"failed"`
+	Cancelled int      `json:"cancelled"`
+	Retried   int      `json:"retried"`           // attempts that failed and were run again
+	Evicted   int      `json:"evicted,omitempty"` // attempts that made room for machines or a drain, and were run again
+	// attempts whose end nobody saw, as their worker or its reaper died, and that were run again
+	Lost      int        `json:"lost,omitempty"`
 	FirstFail *FirstFail `json:"first_failure,omitempty"`
 	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
 	Submitted time.Time  `json:"submitted_at"`
@@ -118,7 +120,7 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] +
 		j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
-		Evicted: j.evicted, Submitted: j.submitted,
+		Evicted: j.evicted, Lost: j.lost, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
 	end := now
 	switch {
@@ -128,6 +130,8 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 			s.State = Cancelled
 		} else if s.Failed > 0 {
 			s.State = Failed
+		} else if s.Cancelled > 0 {
+			s.State = Cancelled
 		}
 	case s.Waiting == len(j.tasks) && j.retried == 0:
 		s.State = Waiting
@@ -271,8 +275,7 @@ func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker
 	}
 	i, ok := j.at(index)
 	if !ok {
-		return nil, nil, "", fault.New(fault.NotFound, "task_not_found",
-			"job %s has no task %d; it has %d to %d", id, index, j.spec.First, j.spec.Last)
+		return nil, nil, "", noTask(j, index)
 	}
 	t := &j.tasks[i]
 	if t.state == running {

@@ -165,6 +165,10 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		line("evicted", "%s made room for a machine or a drain, and ran again",
 			countOf(j.Evicted, "attempt", "attempts"))
 	}
+	if j.Lost > 0 {
+		line("lost", "%s ended unseen, as a worker or its reaper died, and ran again",
+			countOf(j.Lost, "attempt", "attempts"))
+	}
 	if j.Why != "" {
 		line("why", "%s", j.Why)
 	}
@@ -257,31 +261,68 @@ func cmdJobWait(c *cli.Env) *cobra.Command {
 }
 
 func cmdJobCancel(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
-		Long: "Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as " +
-			"it is.", Example: "  souk job cancel sweep",
-		Args: cli.Args(1, -1, "at least one job, by id or name"),
-		RunE: func(cmd *cobra.Command, refs []string) error {
-			ids, err := allJobs(cmd.Context(), c, refs)
-			if err != nil {
+	var tasks []string
+	cmd := &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
+		Long: `Drop the tasks that wait. Those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as it is.
+
+With --task only these tasks of the one job are cancelled, and the others go on. A job some of whose tasks were
+cancelled, while none failed, is cancelled at its end, and "souk job wait" ends with 65.`,
+		Example: "  souk job cancel sweep\n  souk job cancel sweep --task 7 --task 100-199",
+		Args:    cli.Args(1, -1, "at least one job, by id or name")}
+	cmd.Flags().StringSliceVar(&tasks, "task", nil, "INDEX or FIRST-LAST, cancel these tasks only; repeatable")
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		if cmd.Flags().Changed("task") {
+			return cancelTasks(cmd.Context(), c, refs, tasks)
+		}
+		ids, err := allJobs(cmd.Context(), c, refs)
+		if err != nil {
+			return err
+		}
+		return eachJob(cmd.Context(), c, ids, func(ctx context.Context, cl *client.Client, ref string) error {
+			j, err := cl.CancelJob(ctx, ref)
+			switch {
+			case err != nil:
 				return err
+			case c.JSON:
+				c.JSONLine(c.Out, j)
+			case j.State.Final() && j.State != jobs.Cancelled:
+				c.Printf("%s %s before that\n", jobLabel(&j), stateText(j.State))
+			default:
+				c.Printf("%s is cancelled; %s still ending\n", jobLabel(&j), countOf(j.Running, "task is", "tasks are"))
 			}
-			return eachJob(cmd.Context(), c, ids, func(ctx context.Context, cl *client.Client, ref string) error {
-				j, err := cl.CancelJob(ctx, ref)
-				switch {
-				case err != nil:
-					return err
-				case c.JSON:
-					c.JSONLine(c.Out, j)
-				case j.State.Final() && j.State != jobs.Cancelled:
-					c.Printf("%s %s before that\n", jobLabel(&j), stateText(j.State))
-				default:
-					c.Printf("%s is cancelled; %s still ending\n", jobLabel(&j),
-						countOf(j.Running, "task is", "tasks are"))
-				}
-				return nil
-			})
-		}}
+			return nil
+		})
+	}
+	return cmd
+}
+
+// cancelTasks cancels some tasks of one job.
+func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
+	if len(refs) != 1 {
+		return cli.Usagef("--task is of one job: give %s alone, and nothing was cancelled", refs[0])
+	}
+	list, err := jobs.ParseIndices(strings.Join(tasks, ","))
+	if err != nil {
+		return cli.Usagef("--task is written INDEX or FIRST-LAST, as 7 or 100-199, not %q", strings.Join(tasks, ","))
+	}
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	out, err := cl.CancelTasks(ctx, refs[0], list)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, out)
+		return nil
+	}
+	c.Printf("%s of %s cancelled", countOf(out.Tasks, "task", "tasks"), jobLabel(&out.Job))
+	if before := list.Len() - out.Tasks; before > 0 {
+		c.Printf("; %s ended or cancelled before", countOf(before, "was", "were"))
+	}
+	c.Printf("\n")
+	return nil
 }
 
 // allJobs returns the ids of the jobs that are named, or an error where one of them is none: then nothing is done to the
@@ -294,8 +335,8 @@ func allJobs(ctx context.Context, c *cli.Env, refs []string) (ids []string, err 
 	for i, ref := range refs {
 		j, err := cl.Job(ctx, ref)
 		if _, no := strconv.Atoi(ref); i > 0 && no == nil && fault.Is(err, fault.NotFound) {
-			return nil, cli.Usagef("%s is no job, and a task cannot be cancelled alone: nothing was cancelled; "+
-				"souk job cancel %s cancels all of its tasks", ref, refs[0])
+			return nil, cli.Usagef("%s is no job, so nothing was cancelled; one task is cancelled by: souk job "+
+				"cancel %s --task %[1]s", ref, refs[0])
 		}
 		if err != nil && len(refs) > 1 {
 			return nil, fmt.Errorf("nothing was cancelled: %w", err)

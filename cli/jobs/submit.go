@@ -62,8 +62,8 @@ func Submit(c *cli.Env) *cobra.Command {
 		Use:   "submit [flags] -- CMD [ARG...]",
 		Short: "Submit short tasks, one or an array of them",
 		Long:  submitLong,
-		Example: `  souk submit --array 1-2000 --wait -- ./simulate
-  souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c './run --seed $SOUK_INDEX'
+		Example: `  souk submit --array 1-200 --wait -- /bin/sh -c 'echo task $SOUK_INDEX of $SOUK_JOB'
+  souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c 'sleep $((SOUK_INDEX % 3))'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
@@ -232,8 +232,15 @@ func jobError(j *jobs.Job) error {
 		return fault.New(fault.Internal, "lost", "task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j),
 			j.FirstFail.Error)
 	}
+	if someCancelled(j) {
+		return fault.New(fault.Precondition, "cancelled", "of %s %s cancelled", jobLabel(j),
+			countOf(j.Cancelled, "task was", "tasks were"))
+	}
 	return fault.New(fault.Precondition, "cancelled", "%s was cancelled: %s", jobLabel(j), j.Why)
 }
+
+// someCancelled reports whether a job has ended that was not cancelled, but tasks of it.
+func someCancelled(j *jobs.Job) bool { return j.State == jobs.Cancelled && j.Why == "" }
 
 // printEnd tells how a job ended, and shows what its first failure wrote last.
 func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
@@ -241,7 +248,11 @@ func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
 		c.JSONLine(c.Out, j)
 		return
 	}
-	fmt.Fprintf(c.Err, "%s %s: %s\n", jobLabel(j), stateText(j.State), tallyText(j))
+	how := stateText(j.State)
+	if someCancelled(j) {
+		how = "has ended"
+	}
+	fmt.Fprintf(c.Err, "%s %s: %s\n", jobLabel(j), how, tallyText(j))
 	f := j.FirstFail
 	if f == nil {
 		return
@@ -267,7 +278,7 @@ func tallyText(j *jobs.Job) string {
 		n    int
 		what string
 	}{{j.Succeeded, "succeeded"}, {j.Failed, "failed"}, {j.Cancelled, "cancelled"}, {j.Retried, "run again"},
-		{j.Evicted, "evicted and run again"}} {
+		{j.Evicted, "evicted and run again"}, {j.Lost, "lost and run again"}} {
 		if p.n > 0 {
 			text += fmt.Sprintf(", %s %s", thousands(p.n), p.what)
 		}
