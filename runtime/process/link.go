@@ -31,7 +31,6 @@ type link struct {
 	mu         sync.Mutex
 	cur        *session
 	asked      bool // for an upgrade; only under turn
-	pid        int  // of a reaper that is this process's child, 0 when there is none
 
 	exitMu sync.Mutex
 	queue  []runtime.Exit // one per machine and attempt
@@ -104,7 +103,6 @@ func (l *link) moment(ctx context.Context) bool {
 }
 
 func (l *link) connect(ctx context.Context) (*session, error) {
-	l.reapChild()
 	conn, err := l.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +117,7 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	l.cur = s
 	l.mu.Unlock()
 	go l.receive(s, in)
-	go s.watch()
+	go l.watch(s)
 	switch moved := l.moved(s.welcome.Dir); {
 	case moved:
 		if n := l.upgrade(ctx, s); n != nil {
@@ -241,34 +239,46 @@ func (s *session) greet(in *bufio.Reader) error {
 
 // watch closes the connection when the reaper has ended: a child of it that stopped between fork and exec has its
 // descriptors, so the connection may not end by itself. A kernel without pidfds leaves it at that.
-func (s *session) watch() {
-	fd, err := unix.PidfdOpen(s.welcome.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) {
-		_ = s.conn.Close()
-	}
+func (l *link) watch(s *session) {
+	ended, stop, err := untilEnd(s.welcome.PID)
 	if err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			_ = s.conn.Close()
+		}
 		return
 	}
+	defer stop()
+	select {
+	case <-ended:
+		_ = s.conn.Close()
+		reap(s.welcome.PID)
+	case <-s.dead:
+		l.reapEnding(s.welcome.PID, ended)
+	}
+}
+
+// untilEnd gives a channel that is closed when a process has ended, also one that nobody has waited for. stop gives it
+// up: the channel is closed then, too.
+func untilEnd(pid int) (ended <-chan struct{}, stop func(), err error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, nil, err
+	}
 	f := os.NewFile(uintptr(fd), "reaper")
-	stop := make(chan struct{})
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	over := make(chan struct{})
 	go func() {
-		defer close(stop)
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return
-		}
-		err = raw.Read(func(fd uintptr) bool {
+		defer close(over)
+		_ = raw.Read(func(fd uintptr) bool {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			n, err := unix.Poll(p, 0)
 			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 		})
-		if err == nil {
-			_ = s.conn.Close()
-		}
 	}()
-	<-s.dead
-	_ = f.Close()
-	<-stop
+	return over, func() { _ = f.Close(); <-over }, nil
 }
 
 // receive hands answers to those who wait and exits to the queue, until the connection ends.

@@ -103,16 +103,16 @@ func (l *link) spawn() error {
 	if err != nil {
 		return spawnFault(fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0]))
 	}
-	l.mu.Lock()
-	l.pid = cmd.Process.Pid
-	l.mu.Unlock()
+	pid := cmd.Process.Pid
 	_ = cmd.Process.Release() // it is waited for by pid, when it has ended
 	if err := ready.SetReadDeadline(time.Now().Add(spawnPatience)); err != nil {
 		return fault.Wrap(err, fault.Internal, "reaper", "the reaper cannot be waited for")
 	}
 	b, err := io.ReadAll(io.LimitReader(ready, 4096))
 	if said := strings.TrimSpace(string(b)); said != "ok" {
-		l.reapChild()
+		if ended, stop, err := untilEnd(pid); err == nil {
+			go func() { defer stop(); l.reapEnding(pid, ended) }()
+		}
 		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper could not begin (%s); see %s", said,
 			filepath.Join(l.o.Dir, reaper.LogFile))
 	}
@@ -132,19 +132,26 @@ func spawnFault(wrong *fault.Error) error {
 	return wrong
 }
 
-// reapChild waits for a reaper that was this process's child and has ended, so that no zombie stays. It never waits
-// for one that runs.
-func (l *link) reapChild() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pid == 0 {
-		return
+// reapPatience bounds how long a reaper that has lost its connection is waited for: killed, it ends within moments, and
+// one that lives on is another's business.
+const reapPatience = 30 * time.Second
+
+// reapEnding waits for a reaper that is about to end, unless it lives on, so that no zombie of it stays.
+func (l *link) reapEnding(pid int, ended <-chan struct{}) {
+	t := time.NewTimer(reapPatience)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	case <-l.done.Done():
 	}
+	reap(pid)
+}
+
+// reap takes the end of a process that has ended, where it is this one's child.
+func reap(pid int) {
 	var ws syscall.WaitStatus
-	pid, err := syscall.Wait4(l.pid, &ws, syscall.WNOHANG, nil)
-	if pid == l.pid || errors.Is(err, syscall.ECHILD) {
-		l.pid = 0
-	}
+	_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil) // ECHILD: another process started it
 }
 
 // gone waits until a reaper has ended.
@@ -152,8 +159,7 @@ func (l *link) gone(ctx context.Context, pid int) error {
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for {
-		var ws syscall.WaitStatus
-		_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil) // ECHILD: another process started it
+		reap(pid)
 		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 			return nil
 		}

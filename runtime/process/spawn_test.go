@@ -10,7 +10,9 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestNoRoomForAReaper: a worker that may have no more processes now has nothing to be put right on it, so who asks is
@@ -65,6 +67,28 @@ func TestNoDescriptorForAReaper(t *testing.T) {
 	}
 	if err := r.Remove(t.Context(), "m1"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoZombieOfAReaper: a reaper that is killed leaves no zombie below souk, however soon the next one is there.
+func TestNoZombieOfAReaper(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	var killed []int
+	for range 8 {
+		pid := reaperPID(t, o.Dir)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		killed = append(killed, pid)
+		waittest.Succeed(t, "another has taken over", func() error { return r.Remove(t.Context(), "m1") })
+	}
+	for _, pid := range killed {
+		waittest.Until(t, "nothing is left of it", func() bool {
+			s, err := proc.Read(pid)
+			return err != nil || s.Parent != os.Getpid()
+		})
 	}
 }
 
