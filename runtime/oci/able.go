@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
+	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // DefaultEngine is the OCI runtime where none is named. Sandbox is the one whose containers have a kernel of their own.
@@ -50,6 +51,11 @@ func Able(engine string) error {
 			leastKernel[1],
 			release,
 		)
+	}
+	if err := cgroup.Able(); err != nil {
+		return fault.New(fault.Precondition, "containers",
+			"containers need cgroups, and souk can make none here (%v): give it a cgroup file system that it can "+
+				"write, as a systemd unit with Delegate=yes has", err)
 	}
 	return nil
 }

@@ -23,7 +23,9 @@ type least struct {
 
 // Of runsc the date counts, which all of its versions have: release-20260905.0, and Debian's 0.0~20221219.0.
 var (
-	leastRunc    = least{[]int{1, 1, 5}, "it is that of Debian 12, and older ones are not tried"}
+	leastRunc = least{[]int{1, 1, 5}, "it is that of Debian 12, and older ones are not tried"}
+	// leastMended is of runc, without holes that are known.
+	leastMended  = least{[]int{1, 2, 8}, "older ones have holes"}
 	leastSandbox = least{[]int{20221219}, "it is that of Debian 12, and older ones are not tried"}
 	// leastConnected is of runsc, for a machine that has a network.
 	leastConnected = least{[]int{20250205}, "older ones, as Debian 12's, cannot be in a user namespace and in a " +
@@ -98,8 +100,19 @@ func examineEngine(ctx context.Context, path string) cluster.Finding {
 	}
 	if err := connectable(path, v); err != nil {
 		f.Advice = fault.As(err).Text
+	} else if filepath.Base(path) == DefaultEngine && !mended(v) {
+		f.Advice = "it may have the holes of November 2025 (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881), " +
+			"by which a container could write below /proc of its host. souk's user namespaces stand before them; " +
+			"install runc " + leastMended.String() + " or newer, or your distribution's update"
 	}
 	return f
+}
+
+// mended reports whether a runc that says this of itself has no holes that are known: of the line 1.3, too, the first
+// versions had those that leastMended has not.
+func mended(said string) bool {
+	of13 := least{version: []int{1, 3}}.met(said) && !least{version: []int{1, 4}}.met(said)
+	return leastMended.met(said) && (!of13 || least{version: []int{1, 3, 3}}.met(said))
 }
 
 // Connectable returns why the containers of an OCI runtime ("": DefaultEngine) can have no network; nil when they can,

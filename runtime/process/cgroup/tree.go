@@ -132,6 +132,19 @@ func Open(mounts []Mount, name string) (*Tree, []string) {
 	return t, lacks
 }
 
+// Able returns why no cgroups can be made on this host; nil when they can. For the moment it makes some.
+func Able() error {
+	mounts, err := Mounts()
+	if err != nil {
+		return err
+	}
+	t, lacks := Open(mounts, fmt.Sprintf("souk-able-%d", os.Getpid()))
+	if t == nil {
+		return errors.New(strings.Join(lacks, "; "))
+	}
+	return t.Destroy()
+}
+
 // openV2 makes the directory and passes on the controllers that can be passed on.
 func (t *Tree) openV2(mount, dir string) error {
 	if err := mkdirs(dir, filepath.Join(dir, reaperGroup)); err != nil {
