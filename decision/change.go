@@ -139,7 +139,7 @@ func (c *Change) text(r *placement.Request) string {
 	var parts []string
 	fewer := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Less && s.Dim == "gpu" })
 	for i := range c.Steps {
-		if s := &c.Steps[i]; fewer && s.Kind == Less && s.Dim == "gpu."+r.GPUKind {
+		if s := &c.Steps[i]; fewer && s.Kind == Less && s.Dim == machine.GPUKindPrefix+r.GPUKind {
 			continue // that many fewer are asked for in all
 		}
 		parts = append(parts, c.Steps[i].text(r, c.Worker))
@@ -206,7 +206,7 @@ func nearText(a *machine.Affinity) string {
 // amount prints an amount of a dimension as people write it: "512 MiB", "0.25", "3".
 func amount(dim string, n int64) string {
 	switch {
-	case dim == "cpu", dim == "gpu", strings.HasPrefix(dim, "gpu."):
+	case dim == "cpu", dim == "gpu", strings.HasPrefix(dim, machine.GPUKindPrefix):
 		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
 	case dim == "memory", dim == "disk":
 		return strconv.FormatInt(n, 10) + " MiB"

@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/strangers"
 )
 
@@ -295,7 +296,7 @@ func baseUnit(name, unit string) (string, float64) {
 		return "cpu_cores", 0.001
 	case name == "gpu":
 		return "gpus", 0.001
-	case strings.HasPrefix(name, "gpu."):
+	case strings.HasPrefix(name, machine.GPUKindPrefix):
 		return name, 0.001
 	case unit == "MiB":
 		return name + "_bytes", 1 << 20

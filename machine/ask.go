@@ -12,6 +12,9 @@ const (
 	PerformanceMilli = 1000
 )
 
+// GPUKindPrefix begins the name of the resource that GPUs of a kind are: "gpu.a100", in thousandths of one.
+const GPUKindPrefix = "gpu."
+
 // Resources returns what a machine of this config asks of a worker. Normalize must have been called.
 func Resources(c *Config) cluster.Resources {
 	var r cluster.Resources
@@ -22,7 +25,7 @@ func Resources(c *Config) cluster.Resources {
 			maps.Copy(r.Named, g.Extras)
 		}
 		if g.GPUKind != "" {
-			r.Named["gpu."+g.GPUKind] = 1000 * int64(g.GPUs)
+			r.Named[GPUKindPrefix+g.GPUKind] = 1000 * int64(g.GPUs)
 		}
 	}
 	if c.Rootfs != nil {

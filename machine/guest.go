@@ -190,7 +190,8 @@ func CheckExtra(at, name string, amount int64) error {
 	case !ValidName(name):
 		return bad("%s: the name of an extra is 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit "+
 			"first, not %s", at, quote(name))
-	case slices.Contains([]string{"cpu", "memory", "disk", "ports", "gpu"}, name), strings.HasPrefix(name, "gpu."):
+	case slices.Contains([]string{"cpu", "memory", "disk", "ports", "gpu"}, name),
+		strings.HasPrefix(name, GPUKindPrefix):
 		return bad("%s: %s is no extra, for souk has its own way to say that: choose another name", at, quote(name))
 	case amount < 1 || amount > MaxExtra:
 		return bad("%s.%s must be 1 to %d, not %d", at, name, MaxExtra, amount)

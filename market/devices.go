@@ -2,8 +2,10 @@ package market
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 )
 
 // Share is a part of one GPU device: its number on the worker, and thousandths of it.
@@ -19,18 +21,62 @@ type amount struct {
 	gpus []Share
 }
 
+// kinds are the resources that a worker's GPU devices are by their kinds ("gpu.a100"), by the devices' numbers; "" where
+// its capacity does not tell of the kind.
+type kinds []string
+
+func kindsOf(rec *cluster.Record) (k kinds) {
+	for _, d := range rec.GPUs {
+		name := machine.GPUKindPrefix + d.Kind
+		if rec.Capacity.Named[name] == 0 {
+			name = ""
+		}
+		k = append(k, name)
+	}
+	return k
+}
+
+// amount returns what a machine takes that wants so much and has these devices. Of each kind of GPU that is what its
+// devices are of: one that named no kind takes some, too.
+func (k kinds) amount(want cluster.Resources, gpus []Share) amount {
+	if len(k) == 0 {
+		return amount{want, gpus}
+	}
+	named := make(map[string]int64, len(want.Named)+1)
+	for name, n := range want.Named {
+		if !strings.HasPrefix(name, machine.GPUKindPrefix) {
+			named[name] = n
+		}
+	}
+	for _, s := range gpus {
+		if kind := k[s.Device]; kind != "" {
+			named[kind] += s.Milli
+		}
+	}
+	if want.Named = named; len(named) == 0 {
+		want.Named = nil
+	}
+	return amount{want, gpus}
+}
+
 func (a amount) add(b amount) amount { return amount{a.res.Add(b.res), combine(a.gpus, b.gpus, 1)} }
 func (a amount) sub(b amount) amount { return amount{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1)} }
 
-// least gives the smaller of both in each dimension and on each device. No amount may be below zero.
-func (a amount) least(b amount) amount {
+// least gives the smaller of two amounts in each dimension and on each device; where devices are told apart, GPUs are
+// what these have of them. No amount may be below zero.
+func (k kinds) least(a, b amount) amount {
 	out := amount{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
+	if len(k) == 0 {
+		return out
+	}
+	out.res.GPU = 0
 	for _, s := range a.gpus {
 		if m := min(s.Milli, milliOf(b.gpus, s.Device)); m > 0 {
 			out.gpus = append(out.gpus, Share{s.Device, m})
+			out.res.GPU += m
 		}
 	}
-	return out
+	return k.amount(out.res, out.gpus)
 }
 
 func (a amount) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }

@@ -122,7 +122,8 @@ func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 
 // occupy enters a request in a copy of a worker's record, as its seller would.
 func occupy(w *cluster.Record, r placement.Request) {
-	w.Used, w.GPUs = w.Used.Add(r.Resources), freed(w.GPUs, pick(w.GPUs, r.Resources.GPU, r.GPUKind, nil), -1)
+	takes := kindsOf(w).amount(r.Resources, pick(w.GPUs, r.Resources.GPU, r.GPUKind, nil))
+	w.Used, w.GPUs = w.Used.Add(takes.res), freed(w.GPUs, takes.gpus, -1)
 	w.Machines++
 	if r.Start {
 		w.Starting++

@@ -139,7 +139,7 @@ func (s *Seller) Hold(now time.Time, by string, r placement.Request, token strin
 	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuse(now, r, v, "")
 	}
-	h.amount = amount{r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)}
+	h.amount = s.kinds.amount(r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil))
 	s.holds.byToken[token] = h
 	s.use(h.amount, 1)
 	return h.expires, nil

@@ -89,7 +89,7 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
 	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
-	c := &evictionClaim{need: amount{r.Resources, gpus}.least(freed), victims: victims}
+	c := &evictionClaim{need: s.kinds.least(s.kinds.amount(r.Resources, gpus), freed), victims: victims}
 	s.leave(r.Machine, victims)
 	if s.grants[r.Machine] != nil {
 		s.edit(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
@@ -121,7 +121,9 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 		return
 	}
 	s.leave(id, victims)
-	s.edit(id, func(g *grant) { g.claim = &evictionClaim{need: amount{g.want, g.gpus}.least(freed), victims: victims} })
+	s.edit(id, func(g *grant) {
+		g.claim = &evictionClaim{need: s.kinds.least(s.kinds.amount(g.want, g.gpus), freed), victims: victims}
+	})
 	s.settle(id)
 }
 
@@ -146,7 +148,7 @@ func (s *Seller) pass(id string, back amount, gone bool) {
 	if g == nil || g.claim == nil {
 		return
 	}
-	got := g.claim.need.least(back)
+	got := s.kinds.least(g.claim.need, back)
 	g.claim.need = g.claim.need.sub(got)
 	s.use(got, 1)
 	if gone {
@@ -218,7 +220,7 @@ func (s *Seller) checkClaims() {
 			}
 			coming = coming.add(o.occupies().sub(o.asleep()))
 		}
-		if left := g.claim.need.sub(g.claim.need.least(coming)); !left.isZero() {
+		if left := g.claim.need.sub(s.kinds.least(g.claim.need, coming)); !left.isZero() {
 			panic(fmt.Sprintf("market: machine %s waits for %v, and the machines that leave for it (%s) have only %v",
 				id, g.claim.need.res, strings.Join(g.claim.victims, ", "), coming.res))
 		}

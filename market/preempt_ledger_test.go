@@ -33,11 +33,24 @@ type counter struct {
 	past  []machine.Preemption
 }
 
-var amount = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000}
+var amount = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000,
+	Named: map[string]int64{machine.GPUKindPrefix + "a": 2000, machine.GPUKindPrefix + "b": 1000}}
+
+// kinds are those of its GPUs.
+var kinds = []string{"a", "a", "b"}
+
+// ofKind is what asks for GPUs of a kind, as machine.Resources has it; "": of any.
+func ofKind(r cluster.Resources, kind string) cluster.Resources {
+	r.Named = nil
+	if kind != "" && r.GPU > 0 {
+		r.Named = map[string]int64{machine.GPUKindPrefix + kind: r.GPU}
+	}
+	return r
+}
 
 func (c *counter) open() {
 	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: amount,
-		GPUs: []cluster.GPU{{Kind: "a"}, {Kind: "a"}, {Kind: "b"}}})
+		GPUs: []cluster.GPU{{Kind: kinds[0]}, {Kind: kinds[1]}, {Kind: kinds[2]}}})
 	c.s.Busy(func(id string) bool { return c.facts[id].leaving != "" })
 	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
 	for _, p := range c.past {
@@ -134,6 +147,7 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 				q.Resources.Memory = rapid.Int64Range(0, 600).Draw(t, "memory")
 				q.Resources.GPU = rapid.SampledFrom([]int64{0, 300, 700, 1000, 2000, 3000}).Draw(t, "gpu")
 				q.GPUKind = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "kind")
+				q.Resources = ofKind(q.Resources, q.GPUKind)
 				if f := c.facts[id]; f != nil {
 					q = f.q
 				}
@@ -158,6 +172,7 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 					want := f.q.Resources
 					want.CPU, want.GPU = rapid.Int64Range(0, 600).Draw(t, "cpu"),
 						rapid.SampledFrom([]int64{0, 300, 1000, 2000}).Draw(t, "gpu")
+					want = ofKind(want, f.q.GPUKind)
 					if c.s.Resize(c.now, id, want) == nil {
 						f.q.Resources = want
 					}
@@ -187,9 +202,16 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 			if !rec.Used.Fits(amount) {
 				t.Fatalf("granted %v of %v", rec.Used, amount)
 			}
+			free := map[string]int64{}
 			for i, d := range rec.GPUs {
 				if d.Free < 0 || d.Free > 1000 {
 					t.Fatalf("device %d has %d thousandths free", i, d.Free)
+				}
+				free[machine.GPUKindPrefix+kinds[i]] += d.Free
+			}
+			for kind, n := range free {
+				if is := rec.Free().Named[kind]; is != n {
+					t.Fatalf("%d of %s are free, and its devices have %d", is, kind, n)
 				}
 			}
 			for id, f := range c.facts {

@@ -188,8 +188,8 @@ func TestNoReturn(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	gpus := []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}, {Kind: "a100"}}
-	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, Capacity: cluster.Resources{GPU: 3000},
-		GPUs: gpus})
+	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, GPUs: gpus,
+		Capacity: cluster.Resources{GPU: 3000, Named: map[string]int64{"gpu.a100": 2000, "gpu.t4": 1000}}})
 	ask := func(id, kind string, milli int64, band machine.Band) placement.Request {
 		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{GPU: milli}, GPUKind: kind,
 			Scheduling: machine.Scheduling{Band: band}}
@@ -210,6 +210,9 @@ func TestDevices(t *testing.T) {
 	has("f1", market.Share{Device: 1, Milli: 300})
 	has("f2", market.Share{Device: 1, Milli: 600}) // beside the other part, so that whole ones stay whole
 	has("w1", market.Share{Device: 2, Milli: 1000})
+	if got := s.Record(epoch).Used.Named["gpu.a100"]; got != 1900 { // also of f2, which named no kind
+		t.Fatalf("%d thousandths of the a100 are used", got)
+	}
 	if err := s.Grant(epoch, ask("x", "a100", 200, ""), "", true); fault.As(err).Kind != fault.Exhausted {
 		t.Fatal("there is no a100 with 200 thousandths free")
 	}

@@ -21,6 +21,7 @@ import (
 type Seller struct {
 	EvictionHistory
 	rec      cluster.Record // Used and the GPUs' Free count grants and holds
+	kinds    kinds          // of its GPUs
 	grants   map[string]*grant
 	holds    holds
 	refusals map[string]uint64 // by failing clause
@@ -35,6 +36,7 @@ type Seller struct {
 
 type grant struct {
 	app    string
+	kinds  kinds // of its seller's GPUs
 	want   cluster.Resources
 	gpus   []Share // that it has while it is up
 	up     bool
@@ -50,9 +52,9 @@ func (g *grant) occupies() amount {
 	case !g.up:
 		return g.asleep()
 	case g.claim != nil:
-		return amount{g.want, g.gpus}.sub(g.claim.need)
+		return g.kinds.amount(g.want, g.gpus).sub(g.claim.need)
 	}
-	return amount{g.want, g.gpus}
+	return g.kinds.amount(g.want, g.gpus)
 }
 
 // asleep gives what it takes while it is down.
@@ -65,7 +67,7 @@ func NewSeller(rec cluster.Record) *Seller {
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
-	return &Seller{rec: rec, grants: map[string]*grant{}, holds: newHolds(),
+	return &Seller{rec: rec, kinds: kindsOf(&rec), grants: map[string]*grant{}, holds: newHolds(),
 		refusals: map[string]uint64{}, leaving: map[string]string{},
 		kept:            newKeptMachines(),
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
@@ -182,7 +184,7 @@ func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, g
 
 // enter puts a new grant into the ledger.
 func (s *Seller) enter(id string, g *grant) {
-	s.grants[id] = g
+	s.grants[id], g.kinds = g, s.kinds
 	s.use(g.occupies(), 1)
 	s.tally(id, g, 1)
 	if !g.volume {
@@ -205,7 +207,7 @@ func (s *Seller) edit(id string, f func(g *grant)) {
 	s.kept.rest(g, 1, &s.rec)
 	s.use(before, -1)
 	s.use(after, 1)
-	s.pass(id, before.sub(before.least(after)), !g.up)
+	s.pass(id, before.sub(s.kinds.least(before, after)), !g.up)
 }
 
 // use enters an amount (sign 1) or takes it out (-1).
@@ -241,7 +243,7 @@ func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) e
 func (s *Seller) change(now time.Time, id string, want cluster.Resources, up bool) error {
 	s.expire(now)
 	g := s.grants[id]
-	to := grant{want: want, up: up, gpus: g.gpus}
+	to := grant{kinds: s.kinds, want: want, up: up, gpus: g.gpus}
 	rec := s.recordWithout(id)
 	if !up {
 		to.gpus = nil

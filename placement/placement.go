@@ -32,6 +32,14 @@ type Request struct {
 	Funds      *Funds             `json:"funds,omitempty"` // of its namespace; nil: it is free
 }
 
+// AskFor has a request ask for what a config does: its image, room, ports of the host and kind of GPU.
+func (r *Request) AskFor(c *machine.Config) {
+	r.Image, r.Resources, r.Publish, r.GPUKind = machine.FullName(c.Image), machine.Resources(c), c.Published(), ""
+	if c.Guest != nil {
+		r.GPUKind = c.Guest.GPUKind
+	}
+}
+
 // Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
 // view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
 type Fleet struct {
@@ -219,7 +227,7 @@ func ClauseText(c machine.Clause) string {
 
 // InUnits returns a clause with its amounts of GPU as they are asked for: "1", not "1000m".
 func InUnits(c machine.Clause) machine.Clause {
-	named := strings.HasPrefix(c.Code, "gpu.")
+	named := strings.HasPrefix(c.Code, machine.GPUKindPrefix)
 	if c.Code == "gpu" || c.Code == CodeGPUDevice || named {
 		c.Wanted, c.Had = wholeGPUs(c.Wanted, named), wholeGPUs(c.Had, named)
 	}

@@ -118,8 +118,9 @@ func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error)
 				maxGPUs, g)
 		}
 		out = append(out, slices.Repeat([]cluster.GPU{{Kind: kind, Free: 1000}}, n)...)
+		milli := 1000 * int64(n)
 		*capacity = capacity.Add(
-			cluster.Resources{GPU: 1000 * int64(n), Named: map[string]int64{"gpu." + kind: 1000 * int64(n)}})
+			cluster.Resources{GPU: milli, Named: map[string]int64{machine.GPUKindPrefix + kind: milli}})
 	}
 	return out, nil
 }
