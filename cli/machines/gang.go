@@ -39,8 +39,8 @@ func Gang(c *cli.Env) *cobra.Command {
 		Use:   "gang -n SIZE [flags] -- CMD [ARG...]",
 		Short: "Make machines that start together or not at all",
 		Long:  gangLong,
-		Example: `  souk gang -n 4 -- ./train --epochs 3
-  souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- ./train`,
+		Example: `  souk gang -n 4 -- /bin/sh -c 'echo rank $RANK of $WORLD_SIZE; sleep 60'
+  souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- /opt/train --epochs 3`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
 	f := cmd.Flags()
