@@ -121,8 +121,9 @@ func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cl
 	}
 }
 
-// Spread waits until this create alone places machines of an app that must be spread, and returns what others have
-// placed so lately that their workers' word may not have come here. release is told what this one has placed.
+// Spread waits until no other create places machines of an app that must be spread. It returns the machines that other
+// creates placed in the last seconds, since the fleet may not have heard of them yet. release ends the wait of the next
+// create, and takes the machines that this one has placed.
 func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, func([]cluster.Placed), error) {
 	unlock, err := c.locks.lock(ctx, "spread/"+app)
 	if err != nil {

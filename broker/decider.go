@@ -33,12 +33,12 @@ type Decider struct {
 
 	mu   sync.Mutex
 	held map[string]*heldClaim // by kind, app and value
-	// placed has, by app, machines of spreads that were made lately, oldest first
+	// placed lists, by app, the machines of spreads that were made in the last cluster.KeepPlaced, oldest first
 	placed map[string][]placedAt
 	swept  time.Time
 }
 
-// placedAt is a machine of a spread, and when it was told of.
+// placedAt is a machine of a spread, with the time at which its create told of it.
 type placedAt struct {
 	cluster.Placed
 	at time.Time
@@ -124,9 +124,9 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 	return d.granted(h, c, now), nil
 }
 
-// made returns the machine that was made under a key which is not bound here; nil: none is known. This member decides
-// for the first time about a key that another has decided: it is new here, or the other cannot be asked. In that case
-// the workers have not told of what was made last, so they are asked, unless the client has just drawn the key.
+// made returns the machine that was made under a key which is not bound here; nil where none is known. Another member may
+// have decided about the key before: this one has just joined, or the other cannot be asked. What that one let make
+// last the workers may not have told yet, so they are asked then, unless the client says that the key is new.
 func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	if c.Kind != cluster.ClaimKey || cluster.IsOwnID(c.Value) || d.keys.BoundKey(c.App, c.Value) != "" {
 		return nil, nil
@@ -160,7 +160,7 @@ func (d *Decider) granted(h *heldClaim, c cluster.Claim, now time.Time) cluster.
 	return out
 }
 
-// place remembers machines that were made for a spread: who places the next may not have heard of them.
+// place remembers machines that were made for a spread, to tell the create that places the next of them.
 func (d *Decider) place(c cluster.Claim, now time.Time) {
 	for _, p := range c.Placed {
 		d.placed[c.App] = append(d.placed[c.App], placedAt{p, now})
@@ -170,7 +170,7 @@ func (d *Decider) place(c cluster.Claim, now time.Time) {
 	}
 }
 
-// forgetPlaced drops what the workers have told of by now.
+// forgetPlaced drops the machines of which the workers have told by now.
 func (d *Decider) forgetPlaced(app string, now time.Time) {
 	list := d.placed[app]
 	n := 0

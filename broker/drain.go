@@ -24,7 +24,6 @@ func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.D
 		return nil, err
 	}
 	plan := &api.DrainPlan{Worker: worker, Moves: []api.DrainMove{}}
-	// tasks last: one that ends for a machine is told as one of the two
 	machines, err := w.Machines(ctx, "", false)
 	if err != nil {
 		return nil, err

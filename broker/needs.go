@@ -96,8 +96,9 @@ type Claims interface {
 	// Conflict. release is called when the order is over, and told what it came to: where nothing was made, the key may
 	// be used for another request.
 	Key(ctx context.Context, c cluster.Claim) (bound Bound, release func(cluster.Creation), err error)
-	// Spread waits until no other order, at any member, places machines of an app that must be spread. placed has those
-	// of others that were made so lately that the fleet may not know them. release is told what was made.
+	// Spread waits until no other order, at any member, places machines of an app that must be spread. placed lists what
+	// other orders made in the last seconds, since the fleet may not know it yet. release lets the next order place, and
+	// takes what this one has made.
 	Spread(ctx context.Context, app string) (placed []cluster.Placed, release func([]cluster.Placed), err error)
 }
 

@@ -15,11 +15,8 @@ import (
 func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
 	launch, req := p.Launch, &p.Request
-	req.Image, req.Start = machine.FullName(launch.Config.Image), !launch.SkipLaunch
-	req.Resources, req.Publish = machine.Resources(launch.Config), launch.Config.Published()
-	if guest := launch.Config.Guest; guest != nil {
-		req.GPUKind = guest.GPUKind
-	}
+	req.AskFor(launch.Config)
+	req.Start = !launch.SkipLaunch
 	sched := b.terms(o)
 	if sched != nil {
 		req.Scheduling = *sched

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// spreads places machines of apps that are to be spread: of each app those together that come together, for what is
-// decided side by side on one view goes to one worker. It is Batching with a batcher of its own for each app, so that
-// none waits for the starts of another's.
+// spreads places machines of apps that are to be spread. Orders of one app that come at the same time are placed
+// together: placed side by side, each on a view without the others, they would all go to one worker. It is Batching with
+// a batcher for each app, so that no app waits for the starts of another.
 type spreads struct {
 	*Broker
 	mu   sync.Mutex
@@ -60,9 +60,9 @@ func mustSpread(list []*Purchase) bool {
 	})
 }
 
-// keepSpread counts the machines of purchases of one app anew before they are placed. Where the spread must hold it
-// keeps others from placing machines of the app, at any member, until release is called: who places counts what the one
-// before has placed.
+// keepSpread counts the machines of an app anew, for purchases that are about to be placed. Where the spread must hold,
+// it first waits until no other order places machines of the app, at any member; the next one waits until release is
+// called, and then counts what this one has placed.
 func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func(), err error) {
 	release = func() {}
 	if mustSpread(list) {
@@ -101,7 +101,7 @@ func placedBy(list []*Purchase) (made []cluster.Placed) {
 	return made
 }
 
-// alone is a strategy whose orders are spread: each keeps others away while it is placed.
+// alone is a strategy for orders that must be spread: while one is placed, the others of its app wait.
 type alone struct {
 	*Broker
 	Strategy

@@ -123,7 +123,7 @@ func RetryText(r *machine.Retry, now time.Time) string {
 	return fmt.Sprintf("%s %s; %s: %s", r.Operation, times, next, strings.Map(Printable, r.Reason))
 }
 
-// until returns how long it is until a moment; false where there is none.
+// until returns the time from now to a moment in RFC 3339, 0 for one that has passed; false where moment is none.
 func until(moment string, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339Nano, moment)
 	return max(0, at.Sub(now)), err == nil

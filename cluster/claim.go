@@ -108,7 +108,7 @@ const (
 	MaxStood     = 1024 // claims of one answer
 	// that a name is known by its claim once the machine is made: its worker's word comes sooner
 	KeepClaim  = time.Minute
-	KeepPlaced = 5 * time.Second   // that a machine of a spread is told of to who places the next
+	KeepPlaced = 5 * time.Second   // that a decider remembers a machine of a spread, and tells it to the next create
 	MaxPlaced  = 1024              // machines of one claim
 	ClaimLife  = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
 )

@@ -36,7 +36,7 @@ func letters(text string, n int) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:n]
 }
 
-// Key returns the hash of the key; "" where there is none, or a peer has sent something else.
+// Key returns the hash of the key; "" where the mark is empty or malformed.
 func (m KeyMark) Key() string {
 	if len(m) != markLetters {
 		return ""

@@ -19,7 +19,7 @@ func TestKeyMark(t *testing.T) {
 			t.Errorf("two keys have the hash %s", other)
 		}
 	}
-	// What a peer may send instead says nothing.
+	// A malformed mark, as a peer may send it, has no key.
 	for _, bad := range []cluster.KeyMark{"", "x", m[:31], m + "0", m[:24] + "zzzzzzzz"} {
 		if !bad.Bound().IsZero() || len(bad) != len(m) && (bad.Key() != "" || bad.Of("request")) {
 			t.Errorf("%q says key %q, bound %v", bad, bad.Key(), bad.Bound())

@@ -238,7 +238,7 @@ func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) 
 func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request {
 	if e.Decision != nil && e.Decision.Own == nil {
 		r := e.Decision.Request
-		r.Resources, r.Publish = machine.Resources(m.Config), m.Config.Published() // an update may have changed them
+		r.AskFor(m.Config) // which an update may have changed
 		return r
 	}
 	return requestOf(m)

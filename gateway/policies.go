@@ -245,18 +245,13 @@ func (a *policiesAPI) choosers() whatif.Chooser {
 // it: its own is taken to be the nearest, and the others to be possible.
 func requestOf(m *machine.Machine) placement.Request {
 	r := placement.Request{
-		App:       m.App,
-		Machine:   m.ID,
-		Resources: machine.Resources(m.Config),
-		Image:     machine.FullName(m.Config.Image),
-		Start:     true,
+		App:     m.App,
+		Machine: m.ID,
+		Start:   true,
 	}
+	r.AskFor(m.Config)
 	if m.Region != "" {
 		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
-	}
-	r.Publish = m.Config.Published()
-	if guest := m.Config.Guest; guest != nil {
-		r.GPUKind = guest.GPUKind
 	}
 	if m.Scheduling != nil {
 		r.Scheduling = *m.Scheduling

@@ -156,9 +156,7 @@ func (r *row) mounts() []string {
 // publishes returns the ports of the host that the machine has.
 func (r *row) publishes() (list []machine.Publish) {
 	for _, c := range r.configs() {
-		if c.Network != nil {
-			list = append(list, c.Network.Publish...)
-		}
+		list = append(list, c.Published()...)
 	}
 	return list
 }

@@ -22,16 +22,6 @@ const CheckWaits = "waiting for status update"
 // EventCheck is the type of the events that tell of a check.
 const EventCheck = "check"
 
-// EventRetry is the type of the events that tell why something is tried again.
-const EventRetry = "retry"
-
-// EventUpdateFailed is the type of the events that tell why an update's version did not start.
-const EventUpdateFailed = "update_failed"
-
-// EventRevert is the type of the events that tell that an update's version does not start, so that the machine is what
-// it was before.
-const EventRevert = "revert"
-
 // Kinds of a config's checks. Requests depend on the second; "" is the first.
 const (
 	KindInformational = "informational"

@@ -39,9 +39,10 @@ func (l *LogLine) Raw() []byte {
 	return out
 }
 
-// LogQuery chooses lines: those behind Cursor, or else the last Tail lines (nil: all that are kept). With Follow it waits for more until ctx ends or the machine is removed. With Hold the program of a machine that
-// was launched with Attach waits for this reader, so that nothing behind Cursor is lost. The answer ends after some MiB;
-// the reader then asks again, with the cursor of the last line that it has.
+// LogQuery chooses lines: those behind Cursor, or else the last Tail lines (nil: all that are kept). With Follow it
+// waits for more until ctx ends or the machine is removed. With Hold the program of a machine that was launched with
+// Attach waits for this reader, so that nothing behind Cursor is lost. The answer ends after some MiB; the reader then
+// asks again, with the cursor of the last line that it has.
 type LogQuery struct {
 	Cursor string
 	Tail   *int

@@ -106,6 +106,15 @@ type Retry struct {
 	Next      string `json:"next,omitempty"` // RFC 3339, when it is tried again; "": it is being tried now
 }
 
+// Types of events beside the verbs.
+const (
+	EventRetry        = "retry"         // why something is tried again
+	EventWarning      = "warning"       // what whoever made a version may not have meant, a sentence
+	EventUpdateFailed = "update_failed" // why an update's version did not start
+	EventRevert       = "revert"        // it is at the version from before such an update again
+	eventLaunch       = "launch"        // a version begins
+)
+
 // MaxEvents bounds the events kept with a machine.
 const MaxEvents = 50
 

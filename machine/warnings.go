@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// EventWarning is the type of the events that tell what whoever made a version may not have meant, a sentence each.
-const EventWarning = "warning"
-
 // Warned returns the warnings of the machine's version, as its events tell them, the oldest first.
 func (m *Machine) Warned() (out []string) {
 	for _, e := range m.Events {
@@ -25,9 +22,6 @@ func (m *Machine) Warned() (out []string) {
 	slices.Reverse(out)
 	return out
 }
-
-// eventLaunch is the type of the event that each version begins with.
-const eventLaunch = "launch"
 
 // namedVolumes is how many directories a sentence names.
 const namedVolumes = 4

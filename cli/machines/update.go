@@ -44,9 +44,9 @@ func Update(c *cli.Env) *cobra.Command {
 it is; with --from the file says all, as "souk get" prints it, and flags go before it. The machine is stopped and
 started with what it is now, on the same worker; one that is stopped stays so with --no-start.
 
-A version that cannot start is refused, and the machine goes on as it is: its image, program, user, secrets and files
-are looked at first. Where only the start itself fails, the version before is started again. A version that starts and
-ends with an error at once is told of with exit code 65, and stays; "souk rollback" goes back.
+The new version is checked first: its image, program, user, secrets and files. If it could not start, the update is
+refused and the machine runs on. If the start itself fails, the version before is started again. If the new version
+starts and ends with an error at once, it stays and the exit code is 65; "souk rollback" goes back.
 
 Variables, metadata, volumes and files are added to those that there are, or take the place of one of the same
 name. To take one away, edit the machine, or update it from a file.`,
@@ -184,7 +184,7 @@ func firstMoments(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 // policy has started again since has ended all the same.
 func endedAtOnce(m *machine.Machine, version, before string) error {
 	if m.InstanceID != version {
-		return nil // somebody else has updated it meanwhile
+		return nil // it has been updated again since
 	}
 	for _, e := range m.Events {
 		if e.Type == "update" {

@@ -67,8 +67,8 @@ func awaitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 	}
 }
 
-// tellRetry says on stderr why a machine is not ready yet, where that is another reason than was told before, and
-// returns the reason.
+// tellRetry prints on stderr why a machine is not ready yet, unless it was printed before (told). It returns what has
+// been printed.
 func tellRetry(c *cli.Env, m *machine.Machine, told string) string {
 	if m.Retry == nil || m.Retry.Tries < 2 || m.Retry.Reason == told {
 		return told

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -35,7 +36,7 @@ func readFile(cmd *cobra.Command, file string) error {
 	}
 	given := map[string]bool{}
 	cmd.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	for _, key := range sortedKeys(keys) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		name := key
 		if alias := fileAliases[key]; alias != "" {
 			name = alias
@@ -107,13 +108,4 @@ func lineOf(raw []byte, key string) int {
 		}
 	}
 	return 1
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

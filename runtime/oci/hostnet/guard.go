@@ -73,12 +73,12 @@ func (n *Net) stands(want rules) (bool, error) {
 	if ok, err := chainsStand(c, n.table(), ofHost(want, maps)); !ok || err != nil {
 		return false, err
 	}
-	for i, m := range maps {
-		led, err := elements(c, m)
+	for _, m := range maps {
+		led, err := elements(c, m.Set)
 		if err != nil {
 			return false, err
 		}
-		for _, e := range n.published(i) {
+		for _, e := range n.published(m) {
 			if there, is := led[string(e.Key)]; !is || !slices.Equal(there.Val, e.Val) {
 				return false, nil
 			}
@@ -126,9 +126,9 @@ func chainsStand(c *nftables.Conn, t *nftables.Table, chains []chain) (bool, err
 }
 
 // published are the elements of one of the maps of ports, for all containers.
-func (n *Net) published(i int) (es []nftables.SetElement) {
+func (n *Net) published(m portMap) (es []nftables.SetElement) {
 	for _, k := range n.kept {
-		es = append(es, elementsFor(k.ports, k.at, i)...)
+		es = append(es, elementsFor(k.ports, k.at, m)...)
 	}
 	return es
 }
@@ -144,11 +144,11 @@ func (n *Net) layAll(want rules) error {
 	}
 	t := c.AddTable(n.table())
 	maps := portMaps(t)
-	for i, m := range maps {
-		if err := c.AddSet(m, nil); err != nil {
+	for _, m := range maps {
+		if err := c.AddSet(m.Set, nil); err != nil {
 			return err
 		}
-		if err := lead(c, m, n.published(i)); err != nil {
+		if err := lead(c, m.Set, n.published(m)); err != nil {
 			return err
 		}
 	}

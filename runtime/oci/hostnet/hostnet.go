@@ -222,8 +222,8 @@ func (n *Net) publish(container string, ports []netplan.Port, at Addresses) erro
 	for _, why := range taken {
 		return fault.New(fault.Precondition, "port_taken", "%s: publish another, or run it elsewhere", why)
 	}
-	for i, m := range maps {
-		if err := lead(c, m, elementsFor(ports, at, i)); err != nil {
+	for _, m := range maps {
+		if err := lead(c, m.Set, elementsFor(ports, at, m)); err != nil {
 			return err
 		}
 	}
@@ -254,14 +254,13 @@ func forget(ports []netplan.Port) {
 }
 
 // elementsFor are what leads to a container from its ports, in one of the maps.
-func elementsFor(ports []netplan.Port, at Addresses, i int) (es []nftables.SetElement) {
+func elementsFor(ports []netplan.Port, at Addresses, m portMap) (es []nftables.SetElement) {
 	to := at.V6
-	if i%2 == 0 {
+	if !m.v6 {
 		to = at.V4
 	}
 	for _, p := range ports {
-		in := p.Address.IsValid() == (i >= 2) && (i != 2 || p.Address.Is4())
-		if in {
+		if narrow := p.Address.IsValid(); narrow == m.narrow && (!narrow || m.v6 || p.Address.Is4()) {
 			es = append(es, element(p, to))
 		}
 	}
@@ -336,9 +335,11 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 // ledBy are the ports of the host that the rules of a table lead to containers, by IPv6 address of the container.
 func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, error) {
 	out := map[netplan.Port]netip.Addr{}
-	maps := portMaps(t)
-	for _, i := range []int{ofAllAddresses, ofOneAddress} {
-		es, err := elements(c, maps[i])
+	for _, m := range portMaps(t) {
+		if !m.v6 {
+			continue // it has no other ports
+		}
+		es, err := elements(c, m.Set)
 		if err != nil {
 			return nil, err
 		}
@@ -451,7 +452,7 @@ func (n *Net) sweepOthers(c *nftables.Conn) error {
 func sweep(c *nftables.Conn, t *nftables.Table) error {
 	var there map[netip.Addr]bool
 	for _, m := range portMaps(t) {
-		es, err := elements(c, m)
+		es, err := elements(c, m.Set)
 		if err != nil {
 			return err
 		}
@@ -467,7 +468,7 @@ func sweep(c *nftables.Conn, t *nftables.Table) error {
 			}
 		}
 		if len(gone) > 0 {
-			if err := c.SetDeleteElements(m, gone); err != nil {
+			if err := c.SetDeleteElements(m.Set, gone); err != nil {
 				return err
 			}
 		}

@@ -166,24 +166,21 @@ func speakAs(a netip.Addr) rule {
 }
 
 // published looks a port of the host up, and goes where that leads.
-func published(m *nftables.Set) rule {
+func published(m portMap) rule {
 	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
-	if m.Name == ports6 || m.Name == at6 {
+	if m.v6 {
 		head, family, port = both(notToNet(host(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
 	}
 	key := rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0}}
-	at := func(offset, size uint32) {
+	after := uint32(reg32x1) // where the port lies
+	if m.narrow {
+		offset, size := uint32(16), uint32(4) // of the destination in the header of IPv4
+		after = reg32x2
+		if m.v6 {
+			offset, size, after = 24, 16, reg32x5
+		}
 		key = append(key, &expr.Payload{DestRegister: reg32x1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
 			Len: size})
-	}
-	after := uint32(reg32x1) // where the port lies
-	switch m.Name {
-	case at4:
-		at(16, 4)
-		after = reg32x2
-	case at6:
-		at(24, 16)
-		after = reg32x5
 	}
 	return both(head, local(), key, rule{
 		&expr.Payload{DestRegister: after, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
@@ -192,34 +189,28 @@ func published(m *nftables.Set) rule {
 	})
 }
 
-// The maps of ports of the host that lead to containers, in the order of portMaps: at all addresses of the host, then
-// at one.
-const (
-	ports4 = "ports4"
-	ports6 = "ports6"
-	at4    = "at4"
-	at6    = "at6"
-)
+// portMap is one of the maps of ports of the host that lead to containers.
+type portMap struct {
+	*nftables.Set
+	v6     bool // it leads to IPv6 addresses, by which containers are known; else to IPv4 ones
+	narrow bool // its ports are each at one address of the host; else at all of them
+}
 
-// ofAllAddresses and ofOne are the maps in which each port leads to the IPv6 address of its container, by which the
-// container is known. In the latter a port of an IPv4 address is entered as ::ffff:a.b.c.d, which no packet has.
-const (
-	ofAllAddresses = 1
-	ofOneAddress   = 3
-)
-
-// portMaps are the ports of the host that lead to containers.
-func portMaps(t *nftables.Table) [4]*nftables.Set {
+// portMaps are a table's. In the last a port at an IPv4 address is entered as at ::ffff:a.b.c.d, which no packet has.
+func portMaps(t *nftables.Table) []portMap {
 	one := func(name string, to nftables.SetDatatype, key ...nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, IsMap: true, Concatenation: true,
 			KeyByteOrder: binaryutil.BigEndian, KeyType: nftables.MustConcatSetType(key...),
 			DataType: nftables.MustConcatSetType(to, nftables.TypeInetService)}
 	}
-	const protocol, port = 0, 1
-	k := [...]nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
+	protocol, port := nftables.TypeInetProto, nftables.TypeInetService
 	ip4, ip6 := nftables.TypeIPAddr, nftables.TypeIP6Addr
-	return [4]*nftables.Set{one(ports4, ip4, k[:]...), one(ports6, ip6, k[:]...),
-		one(at4, ip4, k[protocol], ip4, k[port]), one(at6, ip6, k[protocol], ip6, k[port])}
+	return []portMap{
+		{Set: one("ports4", ip4, protocol, port)},
+		{Set: one("ports6", ip6, protocol, port), v6: true},
+		{Set: one("at4", ip4, protocol, ip4, port), narrow: true},
+		{Set: one("at6", ip6, protocol, ip6, port), narrow: true, v6: true},
+	}
 }
 
 // element is a port of the host, and where it leads.
@@ -287,12 +278,12 @@ func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
 
 // ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
 // containers come and go; but for which ports are published.
-func ofHost(r rules, maps [4]*nftables.Set) []chain {
+func ofHost(r rules, maps []portMap) []chain {
 	g, cluster := r.group, r.cluster
 	var ports, in []rule
 	for _, m := range maps {
 		ports = append(ports, published(m))
-		if m.Name == at4 { // a neighbour may send to the host's loopback, too: nothing has refused that here
+		if m.narrow && !m.v6 { // a neighbour may send to the host's loopback, too: nothing has refused that here
 			in = append(in, both(notToNet(loopback), published(m)))
 			continue
 		}
