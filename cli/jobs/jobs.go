@@ -270,6 +270,11 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 		Example: "  souk job cancel sweep\n  souk job cancel sweep --task 7 --task 100-199",
 		Args:    cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.Flags().StringSliceVar(&tasks, "task", nil, "INDEX or FIRST-LAST, cancel these tasks only; repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("task", func(cmd *cobra.Command, refs []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		return unendedTasks(cmd.Context(), c, refs), cobra.ShellCompDirectiveNoFileComp |
+			cobra.ShellCompDirectiveKeepOrder
+	})
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		if cmd.Flags().Changed("task") {
 			return cancelTasks(cmd.Context(), c, refs, tasks)
@@ -294,6 +299,27 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 		})
 	}
 	return cmd
+}
+
+// unendedTasks completes a task of the one job that is named: those that run or wait.
+func unendedTasks(ctx context.Context, c *cli.Env, refs []string) (out []string) {
+	if len(refs) != 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	cl, err := c.Client()
+	if err != nil {
+		return nil
+	}
+	list, err := cl.JobTasks(ctx, refs[0], "running", "waiting")
+	if err != nil {
+		return nil
+	}
+	for i := range list {
+		out = append(out, fmt.Sprintf("%d\t%s", list[i].Index, list[i].State))
+	}
+	return out
 }
 
 // cancelTasks cancels some tasks of one job.
