@@ -116,6 +116,15 @@ func TestRemovedAndBack(t *testing.T) {
 	if a.far("m2") != nil || c.far("m2") != nil {
 		t.Error("its old certificate brought it back")
 	}
+	for _, m := range []*at{a, c} { // it is heard, as it has the key of gossip, and is shown as what it is
+		waittest.Until(t, "m2 is heard", func() bool { return m.stateOf("m2") == cluster.MemberAlive })
+		for _, x := range m.Members() {
+			if x.ID == "m2" && !x.Removed {
+				t.Errorf("%s takes m2 for a member: %+v, incarnation %d, removed at %d", m.ID(), x,
+					m.cluster.Incarnation("m2"), removed.Unix())
+			}
+		}
+	}
 	b.end()
 	waittest.Until(t, "m2 is gone again, and a certificate made now is younger than its removal", func() bool {
 		s := a.stateOf("m2")
