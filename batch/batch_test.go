@@ -260,7 +260,7 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	}
 	// The buyer may have granted by an older record: it is refused, and learns.
 	s.job(job1, "it waits and says why", func(j jobs.Job) bool {
-		return j.State == jobs.Waiting && strings.Contains(j.Why, "cpu: wanted 1000m, had 500m free of 2000m")
+		return j.State == jobs.Waiting && strings.Contains(j.Why, "cpu: wanted 1, had 0.5 free of 2")
 	})
 	if err := h.ReleaseTask(t.Context(), "held"); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func TestDrainPlansPorts(t *testing.T) {
 	if m := fates["1"]; m.Fate != api.FateMoves || m.To != "w3" {
 		t.Errorf("a port that is free at one worker: %+v", m)
 	}
-	const no = "port: wanted 7200/tcp free, had "
+	const no = "port 7200/tcp is not free: there is "
 	if m := fates["2"]; m.Fate != api.FateStuck || !strings.Contains(m.Reason, "w2: "+no) ||
 		!strings.Contains(m.Reason, "w3: "+no) {
 		t.Errorf("a port that is free nowhere: %+v", m)

@@ -167,7 +167,7 @@ func because(a *Ask) string {
 	}
 	parts := make([]string, len(a.Failing))
 	for i, f := range a.Failing {
-		parts[i] = f.Code + ": wanted " + f.Wanted + ", had " + f.Had
+		parts[i] = placement.ClauseText(f)
 	}
 	return " (" + strings.Join(parts, "; ") + ")"
 }

@@ -202,7 +202,12 @@ func (d *Dispatcher) why(j *job) string {
 	case room > 0:
 		text = fmt.Sprintf("%s room, so it is about to begin", count(room, "worker has", "workers have"))
 	case len(clauses) > 0:
-		text += fmt.Sprintf("; %s (on %d of %d)", placement.ClauseText(clauses[0]), len(clauses), here)
+		no := fmt.Sprintf("%s (on %d of %d)", placement.ClauseText(clauses[0]), len(clauses), here)
+		if text += "; " + no; tasks == 0 {
+			text = no
+		}
+	case tasks == 0:
+		text = count(here, "worker has", "workers have") + " not asked for a task yet"
 	case saved > 0:
 		text += fmt.Sprintf("; %d of them keep room for a larger task", saved)
 	default:

@@ -55,7 +55,7 @@ func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	if !strings.Contains(o.Err.Error(),
-		"could not find a candidate host: cpu: wanted 100m, had 10m free of 1000m (1 of 2 workers)") {
+		"could not find a candidate host: cpu: wanted 0.1, had 0.01 free of 1 (1 of 2 workers)") {
 		t.Fatal(o.Err)
 	}
 }
@@ -84,7 +84,8 @@ func TestAPortThatIsInUseEverywhere(t *testing.T) {
 	if !o.Done || fault.CodeOf(o.Err) != "port_taken" || !fault.Is(o.Err, fault.Conflict) {
 		t.Fatalf("%+v", o)
 	}
-	if want := "every worker asked refused: b: port: wanted 80/tcp free, had another"; !strings.Contains(o.Err.Error(),
+	if want :=
+		"every worker asked refused: b: port 80/tcp is not free: there is another"; !strings.Contains(o.Err.Error(),
 		want) {
 		t.Fatal(o.Err)
 	}
@@ -95,8 +96,8 @@ func TestARefusalNamesTheWorkerOfItsFigures(t *testing.T) {
 		b    cluster.Record
 		want string
 	}{
-		{record("b", 30), "had 10m free of 1000m on a (2 of 2 workers)"},
-		{record("b", 10), "had 10m free of 1000m (2 of 2 workers)"},
+		{record("b", 30), "had 0.01 free of 1 on a (2 of 2 workers)"},
+		{record("b", 10), "had 0.01 free of 1 (2 of 2 workers)"},
 	} {
 		b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 			cluster.View{Workers: []cluster.Record{record("a", 10), c.b}}, placement.Default())

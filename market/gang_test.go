@@ -289,7 +289,7 @@ func TestGangRefused(t *testing.T) {
 	b.run(nil)
 	want := "no room for 9 of 9 machines at once after "
 	if g.err == nil || !strings.HasPrefix(fault.As(g.err).Text, want) ||
-		!strings.Contains(fault.As(g.err).Text, "there is room for 8, then cpu: wanted 1000m") {
+		!strings.Contains(fault.As(g.err).Text, "there is room for 8, then cpu: wanted 1") {
 		t.Errorf("%v", g.err)
 	}
 	for _, r := range []market.GangRequest{{ID: "x"}, {ID: "x", Members: make([]placement.Request, 2), Min: 3},

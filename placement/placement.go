@@ -3,6 +3,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -222,20 +223,31 @@ func RegionText(rs []cluster.Region) string {
 // ClauseText prints a failing clause as part of a sentence: "memory: wanted 512 MiB, had 100 MiB free of 900 MiB".
 func ClauseText(c machine.Clause) string {
 	c = InUnits(c)
+	switch c.Code {
+	case CodeState:
+		return "the worker is " + cmp.Or(c.Had, "of no state")
+	case CodeVolume:
+		return "volume " + c.Wanted + " is " + c.Had
+	case CodeAttached:
+		return "volume " + strings.TrimSuffix(c.Wanted, " free") + " is " + c.Had
+	case CodePort:
+		return "port " + strings.TrimSuffix(c.Wanted, " free") + " is not free: there is " + c.Had
+	}
 	return c.Code + ": wanted " + c.Wanted + ", had " + c.Had
 }
 
-// InUnits returns a clause with its amounts of GPU as they are asked for: "1", not "1000m".
+// InUnits returns a clause with its amounts of CPU and GPU as they are asked for: "1", not "1000m".
 func InUnits(c machine.Clause) machine.Clause {
 	named := strings.HasPrefix(c.Code, machine.GPUKindPrefix)
-	if c.Code == "gpu" || c.Code == CodeGPUDevice || named {
-		c.Wanted, c.Had = wholeGPUs(c.Wanted, named), wholeGPUs(c.Had, named)
+	switch {
+	case c.Code == "cpu", c.Code == "gpu", c.Code == CodeGPUDevice, c.Code == CodeHeadroom, named:
+		c.Wanted, c.Had = whole(c.Wanted, named), whole(c.Had, named)
 	}
 	return c
 }
 
-// wholeGPUs replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
-func wholeGPUs(text string, bare bool) string {
+// whole replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
+func whole(text string, bare bool) string {
 	words := strings.Fields(text)
 	for i, w := range words {
 		digits, milli := strings.CutSuffix(w, "m")

@@ -322,11 +322,9 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 		out = append(out, cluster.Finding{Name: "worker: its disk has room", Have: why.Error(),
 			Advice: "list, stop and destroy work; souk takes new things by itself once there is room"})
 	}
-	held := "what machines write is counted when they are placed, and not held: each may fill the disk"
+	held := "no volume and no machine has a limit of its own: each can fill the disk"
 	if w.o.Sized {
-		held = "volumes are held to theirs; " + held
-	} else {
-		held = "volumes are not held to theirs; " + held
+		held = "a volume holds no more than its size; what a machine writes elsewhere can fill the disk"
 	}
 	out = append(out, cluster.Finding{Name: "worker: sizes of volumes and machines' files", OK: true, Have: held})
 	if d, ok := w.o.Runtime.(runtime.Doctor); ok {

@@ -219,8 +219,9 @@ func (n *Net) publish(container string, ports []netplan.Port, at Addresses) erro
 	if err != nil {
 		return err
 	}
-	for _, why := range taken {
-		return fault.New(fault.Precondition, "port_taken", "%s: publish another, or run it elsewhere", why)
+	for p, why := range taken {
+		return fault.New(fault.Precondition, "port_taken",
+			"port %d is not free: there is %s; publish another, or run it elsewhere", p.Host, why)
 	}
 	for _, m := range maps {
 		if err := lead(c, m.Set, elementsFor(ports, at, m)); err != nil {
@@ -286,8 +287,8 @@ func lead(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) error {
 	return errors.Join(err, c.SetAddElements(m, es))
 }
 
-// PortsInUse says of each of some ports of the host that cannot be published why not: a program of the host listens
-// there, or it leads to another container than the one that has the IPv6 address.
+// PortsInUse says, of those of some ports of the host that cannot be published, what stands against it: a program of the
+// host that listens there, or another container than the one that has the IPv6 address, to which the port leads.
 func PortsInUse(ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -325,7 +326,7 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 				return nil, err
 			}
 			if there {
-				out[p] = fmt.Sprintf("port %d of this host leads to another machine already", p.Host)
+				out[p] = "another machine that publishes it"
 			}
 		}
 	}
@@ -365,7 +366,7 @@ func leads(led map[netplan.Port]netip.Addr, p netplan.Port, of netip.Addr, tree 
 	return false, nil
 }
 
-// unusable says why a port of the host cannot be published; "": it can, as far as programs of the host go.
+// unusable says what stands against publishing a port of the host; "": nothing, as far as programs of the host go.
 func unusable(p netplan.Port) (why string, err error) {
 	var at net.IP // nil: all addresses
 	if p.Address.IsValid() {
@@ -381,7 +382,7 @@ func unusable(p netplan.Port) (why string, err error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "a program of the host that listens on it", nil
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Sprintf("this host has no address %s", p.Address), nil
+		return fmt.Sprintf("no address %s on this host", p.Address), nil
 	case err != nil:
 		return "", err
 	}
