@@ -35,8 +35,6 @@ type Options struct {
 	Worker  func(cluster.WorkerID) (Worker, bool)
 	Catalog *catalog.Catalog
 	Jobs    Jobs // nil: jobs are not taken
-	// Members lists the members of the cluster; nil: this process is alone.
-	Members func() []cluster.Member
 	// Cluster is the member that this process is; nil: it is alone.
 	Cluster Cluster
 	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
@@ -167,7 +165,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&placingAPI{o.Catalog, g.broker, d, o.Jobs},
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
-		&membersAPI{o.Cluster, o.Members, d, o.Proxy},
+		&membersAPI{o.Cluster, d, o.Proxy},
 		&imagesAPI{d, o.Log},
 		&tokensAPI{o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},

@@ -108,12 +108,17 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 		}
 		f := api.HealthFinding{Member: m.ID, Check: "member", OK: m.State == cluster.MemberAlive,
 			Have: fmt.Sprintf("%s since %s", m.State, m.Since.UTC().Format(time.RFC3339))}
-		switch m.State {
-		case cluster.MemberDead:
+		switch {
+		case m.Removed && m.Heard():
+			f.OK, f.Have = false, "removed, and its agent runs on: "+f.Have
+			f.Advice = "end its agent, or let it join anew (souk token join --id " + string(m.ID) + ", then souk join)"
+		case m.Removed:
+			f.OK, f.Have = true, "removed, and not heard any more"
+		case m.State == cluster.MemberDead:
 			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
-		case cluster.MemberLeft:
+		case m.State == cluster.MemberLeft:
 			f.OK = true
-		case cluster.MemberSuspect:
+		case m.State == cluster.MemberSuspect:
 			f.Advice = "it did not answer a probe; it is dead to this member shortly, or was slow once"
 		}
 		out = append(out, f)

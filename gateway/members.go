@@ -20,10 +20,8 @@ import (
 
 func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	out := api.MemberList{Members: []cluster.Member{}}
-	if a.members != nil {
-		out.Members = append(out.Members, a.members()...)
-	}
 	if a.cluster != nil {
+		out.Members = append(out.Members, a.cluster.Members()...)
 		var err error
 		if out.Unsigned, err = a.cluster.Unsigned(); err != nil {
 			return err
@@ -65,7 +63,6 @@ type Cluster interface {
 // membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
 type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone
-	members   func() []cluster.Member
 	directory *directory
 	proxy     Proxy // nil: this process has none
 }

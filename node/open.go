@@ -237,7 +237,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 			return err
 		}
 		own[m.ID()] = ownWorker{n.workers[0], m}
-		options.Tokens, options.Members = n.tokens, m.Cluster().Members
+		options.Tokens = n.tokens
 		options.Evictions = member.NewEvictions(m, n.tokens, n.catalog)
 		options.Cluster, options.Peers, options.Self = m, m, m.ID()
 	}
