@@ -36,9 +36,9 @@ func ParseIndices(text string) (all Indices, err error) {
 		if ranged {
 			last, errLast = strconv.Atoi(to)
 		}
-		if errFirst != nil || errLast != nil || first < 0 || last < first {
+		if errFirst != nil || errLast != nil || first < 0 || last < first || last > MaxIndex {
 			return nil, fault.New(fault.Invalid, "tasks",
-				"tasks are named by index, as 7 or 3,10-20, not %.80q", text)
+				"tasks are named by index from 0 to %d, as 7 or 3,10-20, not %.80q", MaxIndex, text)
 		}
 		all = append(all, Range{first, last})
 	}

@@ -16,7 +16,8 @@ func TestParseIndices(t *testing.T) {
 			t.Errorf("%q is %v, %v; want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "3-", "5-4", "1,,2", "1-2-3", "1 ,2", "99999999999999999999"} {
+	for _, text := range []string{"", "x", "-1", "3-", "5-4", "1,,2", "1-2-3", "1 ,2", "99999999999999999999",
+		"0-9223372036854775807,5-6"} {
 		if got, err := jobs.ParseIndices(text); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}
