@@ -15,8 +15,9 @@ type JobList struct {
 
 // TasksCancelled is the answer to the cancelling of tasks.
 type TasksCancelled struct {
-	Job   jobs.Job `json:"job"`
-	Tasks int      `json:"tasks"` // that were cancelled now; the others had ended or been cancelled before
+	Job    jobs.Job `json:"job"`
+	Tasks  int      `json:"tasks"`  // that were cancelled now; the others had ended or been cancelled before
+	Ending int      `json:"ending"` // of these: they run, or are about to, and are killed
 }
 
 // TaskPage is a page of a job's tasks, in order of index.

@@ -56,17 +56,18 @@ func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 	return b.Status(ctx, id)
 }
 
-// CancelTasks ends tasks of a job, and tells how many these are. The answer is durable; tasks that ran are given a
+// CancelTasks ends tasks of a job. The answer is durable; tasks that ran are given a
 // moment to end.
-func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, n int, err error) {
+func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
+	err error) {
 	err = b.durably(ctx, func(now time.Time) (err error) {
-		n, err = b.dispatcher.CancelTasks(now, id, list)
+		out, err = b.dispatcher.CancelTasks(now, id, list)
 		return err
 	})
 	if err == nil {
 		s, err = b.Status(ctx, id)
 	}
-	return s, n, err
+	return s, out, err
 }
 
 // Wait answers when the job has ended, or more than done of its tasks have, or ctx ends, which is no error.

@@ -170,7 +170,7 @@ func (d *Decider) place(c cluster.Claim, now time.Time) {
 	}
 }
 
-// forgetPlaced drops the machines of which the workers have told by now.
+// forgetPlaced drops machines after cluster.KeepPlaced: by then their workers have told of them.
 func (d *Decider) forgetPlaced(app string, now time.Time) {
 	list := d.placed[app]
 	n := 0

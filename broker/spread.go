@@ -60,9 +60,8 @@ func mustSpread(list []*Purchase) bool {
 	})
 }
 
-// keepSpread counts the machines of an app anew, for purchases that are about to be placed. Where the spread must hold,
-// it first waits until no other order places machines of the app, at any member; the next one waits until release is
-// called, and then counts what this one has placed.
+// keepSpread counts an app's machines before purchases of it are placed. Where the spread must hold, one order of the app
+// is placed at a time, at all members together: this one waits for its place, and release lets the next one go on.
 func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func(), err error) {
 	release = func() {}
 	if mustSpread(list) {

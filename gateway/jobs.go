@@ -28,8 +28,8 @@ type Jobs interface {
 	// Tasks lists tasks in order of index; next is the index to go on with, -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
-	// CancelTasks cancels tasks alone, and tells how many: the others had ended or been cancelled before.
-	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error)
+	// CancelTasks cancels tasks alone.
+	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	// Wait answers when the job has ended, when more than done of its tasks have, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
@@ -224,11 +224,11 @@ func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	j, n, err := b.CancelTasks(r.Context(), r.PathValue("job"), list)
+	j, done, err := b.CancelTasks(r.Context(), r.PathValue("job"), list)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: n})
+	answer(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: done.Tasks, Ending: done.Ending})
 	return nil
 }
 

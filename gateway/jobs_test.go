@@ -75,14 +75,15 @@ func (d *deskJobs) Cancel(ctx context.Context, job string) (jobs.Job, error) {
 	return d.Status(ctx, job)
 }
 
-func (d *deskJobs) CancelTasks(ctx context.Context, job string, list jobs.Indices) (j jobs.Job, n int, err error) {
+func (d *deskJobs) CancelTasks(ctx context.Context, job string, list jobs.Indices) (j jobs.Job,
+	out jobs.TasksCancelled, err error) {
 	if err = d.change(func(now time.Time) (err error) {
-		n, err = d.dispatcher.CancelTasks(now, job, list)
+		out, err = d.dispatcher.CancelTasks(now, job, list)
 		return err
 	}); err == nil {
 		j, err = d.Status(ctx, job)
 	}
-	return j, n, err
+	return j, out, err
 }
 
 func (d *deskJobs) Wait(ctx context.Context, job string, _ int) (jobs.Job, error) {

@@ -275,19 +275,24 @@ func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
 	d.changed(j)
 }
 
-// CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. It returns how many these are; the
-// others had ended or been cancelled before. All of them must be the job's.
-func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (n int, err error) {
+// TasksCancelled counts tasks that were cancelled alone.
+type TasksCancelled struct {
+	Tasks  int // all; those that had ended or been cancelled before are none
+	Ending int // of these: they run, or are about to, and are killed
+}
+
+// CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. All of them must be the job's.
+func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out TasksCancelled, err error) {
 	j := d.named(id)
 	if j == nil {
-		return 0, noJob(id)
+		return out, noJob(id)
 	}
 	if first, last := list[0].First, list[len(list)-1].Last; first < j.spec.First || last > j.spec.Last {
 		missing := first
 		if first >= j.spec.First {
 			missing = last
 		}
-		return 0, noTask(j, missing)
+		return out, noTask(j, missing)
 	}
 	var dropped Indices
 	for _, r := range list {
@@ -302,7 +307,10 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (n int,
 				o := d.to(t.worker)
 				o.Kill = append(o.Kill, j.life(i))
 			} // one that is granted is killed when its worker has answered
-			n++
+			out.Tasks++
+			if j.tasks[i].state < finished {
+				out.Ending++
+			}
 			if last := len(dropped) - 1; last >= 0 && dropped[last].Last == index-1 {
 				dropped[last].Last = index
 			} else {
@@ -310,15 +318,15 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (n int,
 			}
 		}
 	}
-	if n == 0 {
-		return 0, nil
+	if out.Tasks == 0 {
+		return out, nil
 	}
 	j.dropped = j.dropped.With(dropped)
 	j.headDirty = true
 	d.dirty[j] = true
 	d.requeue(j)
 	d.changed(j)
-	return n, nil
+	return out, nil
 }
 
 func noTask(j *job, index int) error {

@@ -269,7 +269,7 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	if !bytes.Equal(out.Bytes(), big) {
 		t.Errorf("%d bytes arrived of %d", out.Len(), len(big))
 	}
-	// Whom it runs as and where, with a terminal too.
+	// The user and the directory arrive, also with a terminal.
 	for _, terminal := range []*runtime.Terminal{nil, new(runtime.Terminal)} {
 		k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) {
 			if r.User != "web:7" || r.Dir != "/srv" || (r.Terminal != nil) != (terminal != nil) {

@@ -344,6 +344,9 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 		return nil
 	}
 	c.Printf("%s of %s cancelled", countOf(out.Tasks, "task", "tasks"), jobLabel(&out.Job))
+	if out.Ending > 0 {
+		c.Printf("; %s still ending", countOf(out.Ending, "of them is", "of them are"))
+	}
 	if before := list.Len() - out.Tasks; before > 0 {
 		c.Printf("; %s ended or cancelled before", countOf(before, "was", "were"))
 	}

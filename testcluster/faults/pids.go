@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/process/proc"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -60,17 +61,26 @@ func (r *run) noProcesses(ctx context.Context) error {
 		}
 		r.say("%s of %s may have no more than %s processes", filepath.Base(g), m.id, strings.TrimSpace(string(raw)))
 	}
-	reapers := m.processes("reaper")
+	reapers := m.reapers()
 	err = wait(ctx, r.o.For)
 	for _, g := range groups {
 		err = errors.Join(err, writeGroup(g, "pids.max", "max"))
 	}
-	if now := m.processes("reaper"); !slices.Equal(now, reapers) {
+	if now := m.reapers(); !slices.Equal(now, reapers) {
 		r.rep.Violations = append(r.rep.Violations,
 			fmt.Sprintf("the reaper of %s ended for want of processes: it was %v and is %v; see %s", m.id, reapers, now,
 				filepath.Join(dir, reaper.LogFile)))
 	}
 	return errors.Join(err, m.ready(ctx))
+}
+
+// reapers lists the member's reapers, without children of theirs that have not executed yet.
+func (m *member) reapers() []int {
+	all := m.processes("reaper")
+	return slices.DeleteFunc(slices.Clone(all), func(pid int) bool {
+		s, err := proc.Read(pid)
+		return err == nil && slices.Contains(all, s.Parent)
+	})
 }
 
 // pidsGroup returns a group in the hierarchy that counts processes, and makes it where there is none.
