@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -39,41 +38,18 @@ type farOwners struct {
 	p     *Proxy
 	reach Far
 	conns hop.Conns
-
-	mu    sync.Mutex
-	dials map[cluster.WorkerID]chan struct{} // has a place for each connection that is being made
+	dials dials
 }
-
-// maxDials bounds the connections to one member that are made at once. Each is a handshake, which costs both ends
-// milliseconds: of a burst most find a connection that another request has come back on before it is their time.
-const maxDials = 8
 
 // connect returns a connection to a member: a new one, or one that has become free meanwhile.
 func (f *farOwners) connect(ctx context.Context, id cluster.WorkerID, key string) (*hop.Conn, error) {
-	f.mu.Lock()
-	if f.dials == nil {
-		f.dials = map[cluster.WorkerID]chan struct{}{}
-	}
-	places := f.dials[id]
-	if places == nil {
-		places = make(chan struct{}, maxDials)
-		f.dials[id] = places
-	}
-	f.mu.Unlock()
-	select {
-	case places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { <-places }()
-	if c := f.conns.Get(key, true); c != nil {
-		return c, nil
-	}
-	raw, err := f.dial(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return hop.NewConn(key, raw), nil
+	return f.dials.connect(ctx, key, func() (*hop.Conn, error) {
+		raw, err := f.dial(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return hop.NewConn(key, raw), nil
+	})
 }
 
 func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {

@@ -42,6 +42,7 @@ func (c *correction) Unwrap() error { return c.err }
 type owner struct {
 	workers []Worker
 	conns   hop.Conns
+	dials   dials
 	report  func(machine string, load int)
 	dialer  net.Dialer
 
@@ -71,8 +72,10 @@ func newOwner(workers []Worker, report func(string, int)) *owner {
 	if report == nil {
 		report = func(string, int) {}
 	}
-	return &owner{workers: workers, report: report, gates: map[string]*gate{},
+	o := &owner{workers: workers, report: report, gates: map[string]*gate{},
 		dialer: net.Dialer{Timeout: dialTime, KeepAlive: -1}}
+	o.dials.conns, o.dials.most = &o.conns, ownDials
+	return o
 }
 
 const dialTime = 10 * time.Second // to a machine of this host, which may be busy: one that is not there refuses at once

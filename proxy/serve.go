@@ -228,11 +228,13 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 		}))
 	}
 	return overKept(&p.owner.conns, b.conn, w, r, func() (*hop.Conn, error) {
-		c, err := p.owner.dial(ctx, m, b.Port)
-		if err != nil {
-			return nil, err
-		}
-		return hop.NewConn(b.conn, c), nil
+		return p.owner.dials.connect(ctx, b.conn, func() (*hop.Conn, error) {
+			c, err := p.owner.dial(ctx, m, b.Port)
+			if err != nil {
+				return nil, err
+			}
+			return hop.NewConn(b.conn, c), nil
+		})
 	})
 }
 

@@ -21,10 +21,16 @@ const (
 	proxyWord = "bench-reverse-proxy"
 )
 
+// slowVar is the variable that says how long the server waits before it listens.
+const slowVar = "SLOW"
+
 // Main is the program that is measured against, where argv asks for it. It reports whether it did.
 func Main(argv []string) (mine bool, err error) {
 	switch {
 	case len(argv) == 1 && argv[0] == serveWord:
+		if slow, err := time.ParseDuration(os.Getenv(slowVar)); err == nil {
+			time.Sleep(slow) // as a program that has much to do before it listens
+		}
 		return true, serve(":"+os.Getenv("PORT"), http.HandlerFunc(answer))
 	case len(argv) == 3 && argv[0] == proxyWord:
 		return true, serve(argv[1], reverseProxy(argv[2]))

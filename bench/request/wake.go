@@ -241,91 +241,13 @@ func (r *rig) program(ctx context.Context, argv ...string) (*program, string, er
 	return p, addr, nil
 }
 
-// burst asks many times at once for one machine that sleeps.
-func (r *rig) burst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.launch(ctx, r.server("burst", port, "stop", true))
-	if err != nil {
-		return nil, err
-	}
-	var single, last []time.Duration
-	starts := 0
-	for range max(1, o.N/10) {
-		d, _, err := get(ctx, r.http, hostOf("burst"))
-		if err != nil {
-			return nil, failure(err, "a request failed")
-		}
-		if err := r.stop(ctx, m); err != nil {
-			return nil, err
-		}
-		before, err := r.starts(ctx, m.ID)
-		if err != nil {
-			return nil, err
-		}
-		all, err := r.atOnce(ctx, o.Burst)
-		if err != nil {
-			return nil, failure(err, "a request of a burst failed")
-		}
-		after, err := r.starts(ctx, m.ID)
-		if err != nil {
-			return nil, err
-		}
-		starts += len(after)
-		for id := range before {
-			if after[id] {
-				starts--
-			}
-		}
-		if err := r.stop(ctx, m); err != nil {
-			return nil, err
-		}
-		single, last = append(single, d), append(last, all)
-	}
-	row := timed(fmt.Sprint("burst_", o.Burst), last, single, "", 0, 0)
-	ratio := *row.P50 / *row.FloorP50
-	row.Value, row.Unit = &ratio, "of one wake for all"
-	row.Want, row.Met = "<= 1.3", ratio <= 1.3
-	wakes := float64(starts) / float64(len(last))
-	return []WakeRow{row, {Name: "burst_wakes", N: len(last), Value: &wakes, Unit: "starts for a burst",
-		Want: "1", Met: starts == len(last)}}, nil
-}
-
-// starts returns the ids of the events that tell of a machine's starts, of those that are kept.
-func (r *rig) starts(ctx context.Context, id string) (map[string]bool, error) {
-	m, err := r.Client.Machine(ctx, live.App, id)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]bool{}
-	for _, e := range m.Events {
-		if e.Type == "start" {
-			out[e.ID] = true
-		}
-	}
-	return out, nil
-}
-
-// atOnce asks n times at once, each over a connection of its own, and returns when all are answered.
-func (r *rig) atOnce(ctx context.Context, n int) (time.Duration, error) {
-	var g errgroup.Group
-	begin := time.Now()
-	for range n {
-		g.Go(func() error { _, _, err := get(ctx, r.http, hostOf("burst")); return err })
-	}
-	err := g.Wait()
-	return time.Since(begin), err
-}
-
 // asleep has many apps asleep, and measures what they take, and a wake beside them.
 func (r *rig) asleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	before, err := r.memory()
+	alone, err := r.stopped(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	alone, err := r.stopped(ctx, o)
+	before, _, err := r.quiet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -347,21 +269,7 @@ func (r *rig) asleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	if err := g.Wait(); err != nil {
 		return nil, failure(err, "a machine could not be made")
 	}
-	cpu, err := live.CPU(r.Cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	const idle = 10 * time.Second
-	select {
-	case <-time.After(idle):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	later, err := live.CPU(r.Cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	after, err := r.memory()
+	after, share, err := r.quiet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +281,6 @@ func (r *rig) asleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 		return nil, err
 	}
 	each := float64(after-before) / 1024 / float64(o.Apps)
-	share := 100 * (later - cpu).Seconds() / idle.Seconds()
 	ratio := *beside[0].P50 / *alone[0].P50
 	name := fmt.Sprint("asleep_", o.Apps)
 	return []WakeRow{
@@ -389,10 +296,43 @@ func (r *rig) launchAgain(ctx context.Context) (*machine.Machine, error) {
 	return nil, live.DestroyAll(ctx, r.Client, live.App)
 }
 
+// quiet leaves souk alone for a while, and returns the bytes that it takes then and which share of a core it used, in
+// hundredths. A process that has nothing to do gives memory back after twice ten seconds.
+func (r *rig) quiet(ctx context.Context) (bytes int64, share float64, err error) {
+	const settle, idle = 21 * time.Second, 10 * time.Second
+	if err := pause(ctx, settle); err != nil {
+		return 0, 0, err
+	}
+	before, err := live.CPU(r.Cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := pause(ctx, idle); err != nil {
+		return 0, 0, err
+	}
+	after, err := live.CPU(r.Cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	bytes, err = r.memory()
+	return bytes, 100 * (after - before).Seconds() / idle.Seconds(), err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// memory returns the bytes that souk and its reaper take and nobody can take back: pages of files, such as the journal's,
+// are the kernel's to drop.
 func (r *rig) memory() (int64, error) {
 	sum := int64(0)
 	for _, pid := range r.Processes() {
-		n, there, err := live.FieldOf(pid, "smaps_rollup", "Pss")
+		n, there, err := live.FieldOf(pid, "smaps_rollup", "Pss_Anon")
 		if err != nil {
 			return 0, err
 		}

@@ -15,8 +15,11 @@ const benchWakeLong = `Start a souk of its own in a temporary directory, measure
   stopped        a request for a stopped machine, to the end of its answer. Floor: fork and exec of the same program until
                  its port accepts
   suspended      a request for a suspended machine. Floor: SIGCONT to a stopped program, and its answer
-  burst_1000     so many requests at once for one stopped machine, until all are answered. Floor: one such request
-  asleep_10000   what many machines asleep take of memory and CPU, and a wake beside them. Floor: a wake without them`
+  burst_1000     so many requests at once, over connections that are open, for one stopped machine, until all are
+                 answered; the same for one that listens half a second after its start. Floor: one such request; _work:
+                 as many requests to the program itself
+  asleep_10000   what many machines asleep take of memory (anonymous: files' pages are the kernel's to drop) and CPU, and
+                 a wake beside them. Floor: a wake without them`
 
 func cmdBenchWake(c *cli.Env) *cobra.Command {
 	o := request.WakeOptions{}

@@ -10,14 +10,14 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/heap"
 )
 
 // keepMemory looks after this process's memory until ctx ends, unless the operator set GOGC, and gives it a soft limit,
 // unless the operator set GOMEMLIMIT.
 func keepMemory(ctx context.Context, c *cli.Env) {
 	if c.Getenv("GOGC") == "" {
-		go node.KeepMemory(ctx)
+		go heap.Keep(ctx)
 	}
 	if c.Getenv("GOMEMLIMIT") == "" {
 		if total, err := cli.MemInfo("MemTotal"); err == nil { // without it there is no limit, as before

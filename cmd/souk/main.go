@@ -33,7 +33,7 @@ func realMain() int {
 		}
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(800) // a client ends before a collection would pay; a server sets its own (node.KeepMemory)
+		debug.SetGCPercent(800) // a client ends before a collection would pay; a server sets its own (heap.Keep)
 	}
 	// The second signal finds nobody listening and ends the program at once, whatever it was doing.
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/heap"
 	"github.com/soukhq/souk/runtime/process/keeper"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
@@ -30,9 +31,7 @@ func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 	if of := os.Getenv(keeper.EnvKeep); of != "" {
 		return keeper.Run(ctx, of)
 	}
-	// The heap is a few megabytes: to collect it at every doubling would take a twentieth of the time of a burst of
-	// starts.
-	debug.SetGCPercent(400)
+	go heap.Keep(ctx) // it is small: to collect it at every doubling would take a twentieth of a burst of starts
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ready := func(string) {}
 	if fd, err := strconv.Atoi(os.Getenv(envReady)); err == nil && fd > 2 {

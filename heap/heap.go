@@ -1,4 +1,6 @@
-package node
+// Package heap looks after the heap of a process that serves: how much of it may be garbage, and when it is given back
+// to the host.
+package heap
 
 import (
 	"context"
@@ -8,7 +10,7 @@ import (
 	"time"
 )
 
-// Bounds of what KeepMemory lets the heap waste.
+// Bounds of what Keep lets the heap waste.
 const (
 	heapSlack    = 24 << 20 // bytes that may be allocated over a small live heap before it is collected
 	leastPercent = 100      // of a large one, which is given back once nothing is to do
@@ -20,26 +22,26 @@ const (
 	trimBytes = 8 << 20 // allocated since the last trim before it is worth another one
 )
 
-// KeepMemory has the collector of this process follow the live heap until ctx ends, and gives memory back to the host
+// Keep has the collector of this process follow the live heap until ctx ends, and gives memory back to the host
 // once there is nothing to do. A fixed percentage is wrong at both ends: over a heap of a few megabytes it collects
 // all the time, over a large one it keeps several times what is used. It is for a process that serves, and is to be
 // called once; who set GOGC has decided otherwise, and it must not be called then. A GOMEMLIMIT holds beside it.
-func KeepMemory(ctx context.Context) {
+func Keep(ctx context.Context) {
 	collected := make(chan struct{}, 1)
 	tellCollected(ctx, collected)
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
 	var k keeper
-	debug.SetGCPercent(k.percentOf(readHeap().live))
+	debug.SetGCPercent(k.percentOf(read().live))
 	for {
 		percent, trim := 0, false
 		select {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			percent = k.percentOf(readHeap().live)
+			percent = k.percentOf(read().live)
 		case <-looks.C:
-			trim = k.look(readHeap().allocated)
+			trim = k.look(read().allocated)
 		}
 		if percent != 0 {
 			debug.SetGCPercent(percent)
@@ -65,16 +67,16 @@ func tellCollected(ctx context.Context, told chan<- struct{}) {
 	}, struct{}{})
 }
 
-// heap is what the runtime says of its heap, in bytes.
-type heap struct {
+// state is what the runtime says of its heap, in bytes.
+type state struct {
 	live      uint64 // marked by the last collection
 	allocated uint64 // since the process began
 }
 
-func readHeap() heap {
+func read() state {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
-	return heap{s[0].Value.Uint64(), s[1].Value.Uint64()}
+	return state{s[0].Value.Uint64(), s[1].Value.Uint64()}
 }
 
 // keeper remembers what was set and when memory was last given back.

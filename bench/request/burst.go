@@ -1,0 +1,176 @@
+package request
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/machine"
+)
+
+// slowStart is how long a program of usual weight takes until it listens: the benchmark's own takes 40 ms.
+const slowStart = 500 * time.Millisecond
+
+// burst asks many times at once for one machine that sleeps: for one that starts as fast as can be, and for one that
+// takes as long as programs in an interpreter do.
+func (r *rig) burst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+	fast, err := r.burstOf(ctx, o, fmt.Sprint("burst_", o.Burst), 0)
+	if err != nil {
+		return nil, err
+	}
+	slow, err := r.burstOf(ctx, o, fmt.Sprint("burst_", o.Burst, "_slow"), slowStart)
+	return append(fast, slow...), err
+}
+
+// burstOf measures bursts for a machine that listens a while after its start, each in turn with one request alone, and
+// with as many at once for the program itself.
+func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time.Duration) ([]WakeRow, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	host := strings.ReplaceAll(name, "_", "-")
+	l := r.server(host, port, "stop", true)
+	l.Config.Env[slowVar] = slow.String()
+	m, err := r.launch(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	bare, addr, err := r.program(ctx)
+	if err != nil {
+		return nil, failure(err, "the floor failed")
+	}
+	defer bare.end()
+	var single, last, direct []time.Duration
+	starts := 0
+	for range max(1, o.N/10) {
+		one, all, n, err := r.oneBurst(ctx, o.Burst, m, hostOf(host))
+		if err != nil {
+			return nil, err
+		}
+		alone, err := atOnce(ctx, addr, addr, o.Burst)
+		if err != nil {
+			return nil, failure(err, "the floor failed")
+		}
+		single, last, direct, starts = append(single, one), append(last, all), append(direct, alone), starts+n
+	}
+	row := timed(name, last, single, "", 0, 0)
+	ratio := *row.P50 / *row.FloorP50
+	row.Value, row.Unit = &ratio, "of one wake for all"
+	row.Want, row.Met = "<= 1.3", ratio <= 1.3
+	work := timed(name+"_work", last, direct, "", 0, 0)
+	share := *row.P50 / (*row.FloorP50 + *work.FloorP50)
+	work.Value, work.Unit = &share, "of one wake and as many requests to the program itself"
+	wakes := float64(starts) / float64(len(last))
+	return []WakeRow{row, work, {Name: name + "_wakes", N: len(last), Value: &wakes, Unit: "starts for a burst",
+		Want: "1", Met: starts == len(last)}}, nil
+}
+
+// oneBurst wakes a machine by one request, and then by n at once. It returns how long each took, and how often the
+// machine was started for the n.
+func (r *rig) oneBurst(ctx context.Context, n int, m *machine.Machine, host string) (
+	one, all time.Duration, starts int, err error) {
+	if one, _, err = get(ctx, r.http, host); err != nil {
+		return 0, 0, 0, failure(err, "a request failed")
+	}
+	if err := r.stop(ctx, m); err != nil {
+		return 0, 0, 0, err
+	}
+	before, err := r.starts(ctx, m.ID)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if all, err = atOnce(ctx, r.http, host, n); err != nil {
+		return 0, 0, 0, failure(err, "a request of a burst failed")
+	}
+	after, err := r.starts(ctx, m.ID)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	for id := range after {
+		if !before[id] {
+			starts++
+		}
+	}
+	return one, all, starts, r.stop(ctx, m)
+}
+
+// starts returns the ids of the events that tell of a machine's starts, of those that are kept.
+func (r *rig) starts(ctx context.Context, id string) (map[string]bool, error) {
+	m, err := r.Client.Machine(ctx, live.App, id)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, e := range m.Events {
+		if e.Type == "start" {
+			out[e.ID] = true
+		}
+	}
+	return out, nil
+}
+
+// opening is how many connections of a burst are opened at once.
+const opening = 64
+
+// atOnce asks n times at once, each over a connection of its own that was opened before, and returns when all are
+// answered. It does as little as a client can: its own work is in the figure.
+func atOnce(ctx context.Context, addr, host string, n int) (time.Duration, error) {
+	conns := make([]net.Conn, n)
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	var open errgroup.Group
+	open.SetLimit(opening)
+	for i := range conns {
+		open.Go(func() (err error) {
+			var d net.Dialer
+			conns[i], err = d.DialContext(ctx, "tcp", addr)
+			return err
+		})
+	}
+	if err := open.Wait(); err != nil {
+		return 0, err
+	}
+	ask := []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
+	var g errgroup.Group
+	begin := time.Now()
+	for _, c := range conns {
+		g.Go(func() error {
+			_ = c.SetDeadline(begin.Add(time.Minute))
+			if _, err := c.Write(ask); err != nil {
+				return err
+			}
+			return wholeAnswer(c)
+		})
+	}
+	err := g.Wait()
+	return time.Since(begin), err
+}
+
+// wholeAnswer reads the answer that each request gets.
+func wholeAnswer(c net.Conn) error {
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 2<<10), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || n != int64(len(body)) {
+		return errors.Join(err, errors.New("it was answered "+resp.Status+", "+resp.Header.Get("Souk-Error")))
+	}
+	return nil
+}
