@@ -45,9 +45,10 @@ func Pieces() []string {
 type Options struct {
 	Dir    string
 	Region cluster.Region
-	Wire   string // host:port to listen on for the other members' calls
-	Gossip string // host:port for gossip, packets and streams
-	Host   string // host at which others reach both; "": as listened on
+	Wire   string                                  // host:port to listen on for the other members' calls
+	Listen func(addr string) (net.Listener, error) // opens Wire; nil: net.Listen
+	Gossip string                                  // host:port for gossip, packets and streams
+	Host   string                                  // host at which others reach both; "": as listened on
 	Peers  []string
 	Knobs  gossip.Knobs // zero: gossip.LAN
 	Log    *slog.Logger
@@ -123,7 +124,10 @@ func New(o Options) (m *Member, err error) {
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	if m.listener, err = net.Listen("tcp", o.Wire); err != nil {
+	if o.Listen == nil {
+		o.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if m.listener, err = o.Listen(o.Wire); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for other members", o.Wire)
 	}
 	m.client = wire.NewClient(m.identity, o.Now)

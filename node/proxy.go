@@ -89,20 +89,20 @@ func (n *Node) openProxy(ctx context.Context) error {
 	return nil
 }
 
-// runProxy runs the proxy until ctx ends.
-func (n *Node) runProxy(ctx context.Context, g *errgroup.Group) {
+// runProxy runs the proxy until ctx ends, and what it has under way then.
+func (n *Node) runProxy(ctx context.Context) error {
 	c := n.o.Proxy
 	if c == nil {
-		return
+		<-ctx.Done()
+		return nil
 	}
-	g.Go(func() error { return n.proxy.Run(ctx) })
-	if n.loads != nil {
-		g.Go(func() error { n.loads.Run(ctx); return nil })
-	}
+	g, ctx := errgroup.WithContext(ctx)
 	if c.HTTP != nil {
 		g.Go(func() error { return n.proxy.ServeHTTPAt(ctx, c.HTTP, nil) })
 	}
 	if c.HTTPS != nil && n.certs != nil {
 		g.Go(func() error { return n.proxy.ServeHTTPAt(ctx, c.HTTPS, n.certs.TLS()) })
 	}
+	g.Go(func() error { return n.proxy.Run(ctx) })
+	return g.Wait()
 }

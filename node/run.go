@@ -14,9 +14,18 @@ import (
 )
 
 // Run serves the API at all of at and works until ctx ends or a part fails. Then all of it ends, since a worker without
-// its journal can promise nothing; what runs goes on.
+// its journal can promise nothing; what runs goes on. When ctx ends the requests that the proxy has under way end first:
+// they may wait for a machine that is woken.
 func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
-	g, gctx := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(work)
+	requests, shut := context.WithCancel(gctx)
+	defer context.AfterFunc(ctx, shut)()
+	g.Go(func() error {
+		defer stop()
+		return n.runProxy(requests)
+	})
 	for i, w := range n.workers {
 		g.Go(func() error { return w.Run(gctx) })
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
@@ -28,7 +37,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.inside != nil {
 		g.Go(func() error { return n.inside.Run(gctx) })
 	}
-	n.runProxy(gctx, g)
+	if n.loads != nil {
+		g.Go(func() error { n.loads.Run(gctx); return nil })
+	}
 	if n.between != nil {
 		g.Go(func() error { n.between.run(gctx); return nil })
 	}
@@ -53,7 +64,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	g.Go(func() error { return n.watchCatalog(gctx) })
 	g.Go(func() error { n.catalog.Tend(gctx); return nil })
-	g.Go(func() error { <-gctx.Done(); return n.shutdown(ctx) })
+	g.Go(func() error { <-gctx.Done(); return n.shutdown(gctx) })
 	return g.Wait()
 }
 

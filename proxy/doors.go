@@ -3,12 +3,12 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/strangers"
@@ -16,7 +16,10 @@ import (
 
 // Door is where requests come in: a listener for HTTP, for HTTP over TLS, or for one port of one app.
 type Door struct {
-	p    *Proxy
+	p      *Proxy
+	conns  atomic.Int64 // connections that are open
+	ending atomic.Bool  // nobody else comes in, and who is in shall go
+
 	addr net.Addr
 	TLS  *tls.Config // nil: in the clear
 	App  string      // that it is for; "": HTTP, for whichever app the request names
@@ -37,9 +40,35 @@ func (d *Door) outside() string {
 // doors are those that are open.
 type doors struct {
 	mu   sync.Mutex
+	n    int           // of those for HTTP
+	none chan struct{} // is closed when n falls to 0; nil: nobody waits for that
 	tls  *Door // the first for HTTP over TLS; nil: there is none
 	http *Door
 	open map[int]*portDoor // by port
+}
+
+// enter counts doors for HTTP.
+func (d *doors) enter(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n += n; d.n == 0 && d.none != nil {
+		close(d.none)
+		d.none = nil
+	}
+}
+
+// wait returns when there is no door for HTTP any more.
+func (d *doors) wait() {
+	d.mu.Lock()
+	var none chan struct{}
+	if d.n > 0 {
+		none = make(chan struct{})
+		d.none = none
+	}
+	d.mu.Unlock()
+	if none != nil {
+		<-none
+	}
 }
 
 func (d *doors) hasTLS() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.tls != nil }
@@ -58,6 +87,8 @@ func (d *doors) portTLS() int {
 // ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 for those who know that it is there,
 // or with conf over TLS. Requests that are under way then have drainTime to end.
 func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
+	p.doors.enter(1)
+	defer p.doors.enter(-1)
 	d := &Door{p: p, addr: ln.Addr(), TLS: conf}
 	p.doors.mu.Lock()
 	if conf != nil && p.doors.tls == nil {
@@ -71,18 +102,25 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 	if conf == nil && p.o.Front != nil {
 		h = p.o.Front(d)
 	}
-	s := p.server(h)
+	s := d.server(h)
 	if conf != nil {
 		s.TLSConfig = conf
 		ln = tls.NewListener(ln, conf)
 	}
-	return serveUntil(ctx, s, ln)
+	return d.serveUntil(ctx, s, ln)
 }
 
-const drainTime = 10 * time.Second // for requests under way, when a proxy ends
+// The end of a door. A client that keeps its connection may be writing to it at any moment, so it is told with its next
+// answer that this was the last one, before connections without a request are closed.
+const (
+	farewell  = 300 * time.Millisecond // for clients to ask once more
+	drainTime = 5 * time.Second        // for requests under way
+	lookAgain = 5 * time.Millisecond   // whether all have gone
+)
 
 // server returns the HTTP server of a door.
-func (p *Proxy) server(h http.Handler) *http.Server {
+func (d *Door) server(h http.Handler) *http.Server {
+	p := d.p
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -91,10 +129,14 @@ func (p *Proxy) server(h http.Handler) *http.Server {
 	state := func(c net.Conn, s http.ConnState) {
 		switch s {
 		case http.StateNew:
+			d.conns.Add(1)
 			p.idle.Enter(c)
 		case http.StateIdle:
 			p.idle.Leave(c)
 			p.idle.Enter(c)
+		case http.StateClosed, http.StateHijacked:
+			d.conns.Add(-1)
+			p.idle.Leave(c)
 		default:
 			p.idle.Leave(c)
 		}
@@ -107,11 +149,17 @@ func (p *Proxy) server(h http.Handler) *http.Server {
 	}
 }
 
-func serveUntil(ctx context.Context, s *http.Server, ln net.Listener) error {
+// serveUntil serves until ctx ends and then until the requests are answered that are under way.
+func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		<-ctx.Done()
+		_ = ln.Close() // what fails ends with the server
+		d.ending.Store(true)
+		for begin := time.Now(); d.conns.Load() > 0 && time.Since(begin) < farewell; {
+			<-time.After(lookAgain)
+		}
 		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 		defer done()
 		if s.Shutdown(drain) != nil {
@@ -119,9 +167,16 @@ func serveUntil(ctx context.Context, s *http.Server, ln net.Listener) error {
 		}
 	}()
 	err := s.Serve(ln)
-	if errors.Is(err, http.ErrServerClosed) {
+	if ctx.Err() != nil {
 		<-ended
 		return nil
 	}
 	return err
+}
+
+// bidFarewell has the client of a request told that its connection ends with the answer, where the door is ending.
+func (d *Door) bidFarewell(w http.ResponseWriter, r *http.Request) {
+	if d.ending.Load() && r.Header.Get("Upgrade") == "" {
+		w.Header().Set("Connection", "close")
+	}
 }

@@ -142,7 +142,7 @@ func (d *portDoor) serve(ctx context.Context, ln net.Listener) error {
 		ln = tls.NewListener(ln, d.TLS)
 	}
 	if slices.Contains(d.handlers, "http") {
-		return serveUntil(ctx, d.p.server(&d.Door), ln)
+		return d.serveUntil(ctx, d.server(&d.Door), ln)
 	}
 	return d.serveTCP(ctx, ln)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -85,14 +86,20 @@ func New(o Options) *Proxy {
 }
 
 // Run does what has to be done beside requests until ctx ends: those that wait are sent on when the fleet changes, and
-// machines that have nothing to do are let rest.
+// machines that have nothing to do are let rest. It returns when the doors have ended too, whose requests it goes on to
+// serve meanwhile.
 func (p *Proxy) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { p.follow(ctx); return nil })
+	carry, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var g, beside errgroup.Group
+	beside.Go(func() error { p.follow(carry); return nil })
+	beside.Go(func() error { p.tidy(carry); return nil })
 	g.Go(func() error { p.restIdle(ctx); return nil })
-	g.Go(func() error { p.tidy(ctx); return nil })
 	g.Go(func() error { p.openPorts(ctx); return nil })
 	err := g.Wait()
+	p.doors.wait()
+	end()
+	err = errors.Join(err, beside.Wait())
 	p.end()
 	p.owner.conns.Close()
 	p.far.conns.Close()

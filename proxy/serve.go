@@ -42,6 +42,7 @@ type exchange struct {
 // ServeHTTP serves one request that came in at a door for HTTP.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := d.p
+	d.bidFarewell(w, r)
 	x := &exchange{p: p, w: w, r: r, door: d, began: time.Now(), id: requestID(r, p, d)}
 	x.peer, _, _ = net.SplitHostPort(r.RemoteAddr)
 	x.client = p.clientOf(r, x.peer)

@@ -22,7 +22,6 @@ import (
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
-	"github.com/soukhq/souk/sysmon"
 )
 
 // agentFlags are the flags of souk agent. Each is a key of its file, too: see readFile.
@@ -150,34 +149,40 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
+	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	ctx, next, err := followUpgrades(ctx, log)
+	if err != nil {
+		return err
+	}
 	service, err := managerOf(c.Getenv)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
 	lock, err := claimDir(dir, lockMember)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	a, err := openAgent(ctx, o, dir, knobs, log, end)
+	a, err := openAgent(ctx, o, dir, knobs, log, next.doors.Listen, end)
 	if err != nil {
 		return err
 	}
 	a.print(c, time.Since(begin))
 	service.say(log, "READY=1", fmt.Sprintf("member %s is ready, its API at %s", a.m.ID(), a.doors.addr))
-	defer context.AfterFunc(ctx, func() { service.say(log, "STOPPING=1", "the agent ends; machines go on") })()
-	keepMemory(ctx, c)
-	if err := sysmon.Calm(sysmon.Slack); err != nil {
-		log.Debug("this process takes more CPU than it could", "err", err)
-	}
+	defer context.AfterFunc(ctx, func() {
+		if !next.due.Load() {
+			service.say(log, "STOPPING=1", "the agent ends; machines go on")
+		}
+	})()
+	calm(ctx, c, log)
 	err = a.node.Run(ctx, a.doors.listeners...)
 	a.doors.shut(dir)
 	left := a.node.Running(context.WithoutCancel(ctx))
 	err = errors.Join(err, a.node.Close())
-	printStopped(c, left, "souk agent"+o.again(),
-		"the same, and then souk destroy, or souk node drain "+string(a.m.ID()))
-	return err
+	return next.done(err, func() {
+		printStopped(c, left, "souk agent"+o.again(),
+			"the same, and then souk destroy, or souk node drain "+string(a.m.ID()))
+	})
 }
 
 // agent is what souk agent runs, once all of it is there.
@@ -196,19 +201,19 @@ type agent struct {
 // openAgent opens a member's directory, which is this process's alone, and all that it listens on. left is called when
 // the member has said goodbye.
 func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knobs, log *slog.Logger,
-	left func()) (a *agent, err error) {
+	listen listenFunc, left func()) (a *agent, err error) {
 	token, err := tokenOf(dir)
 	if err != nil {
 		return nil, err
 	}
 	a = &agent{dir: dir}
-	if a.m, err = openMember(dir, o, knobs, log, left); err != nil {
+	if a.m, err = openMember(dir, o, knobs, log, listen, left); err != nil {
 		return nil, err
 	}
 	if a.plan, err = planAgent(dir, o, a.m); err != nil {
 		return nil, err
 	}
-	if a.doors, err = openDoors(dir, &o.doorFlags, hostsHere(o.Host), log); err != nil {
+	if a.doors, err = openDoors(dir, &o.doorFlags, hostsHere(o.Host), listen, log); err != nil {
 		return nil, err
 	}
 	if a.containers, err = o.containerFlags.plan(dir); err != nil {
@@ -226,7 +231,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 			return nil, errors.Join(err, a.doors.close())
 		}
 	}
-	if a.requests, err = o.proxyFlags.plan(); err != nil {
+	if a.requests, err = o.proxyFlags.plan(listen); err != nil {
 		return nil, errors.Join(err, a.doors.close())
 	}
 	a.node, err = node.New(
@@ -255,11 +260,13 @@ func (o *agentFlags) again() string {
 }
 
 // openMember opens what the member's directory holds. left is called when the member has said goodbye.
-func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger, left func()) (*member.Member, error) {
+func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger, listen listenFunc, left func()) (
+	*member.Member, error) {
 	m, err := member.New(member.Options{
 		Dir:    dir,
 		Region: cluster.Region(o.Region),
 		Wire:   o.Wire,
+		Listen: listen,
 		Gossip: o.Gossip,
 		Host:   hostOf(o.Host, o.Wire),
 		Peers:  append(readLines(filepath.Join(dir, peersFile)), o.Peers...),

@@ -20,7 +20,6 @@ import (
 	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/sysmon"
 )
 
 // devFlags are the flags of souk dev.
@@ -121,11 +120,15 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}
 	log := o.log(c)
-	doors, err := openDoors(dir, &o.doorFlags, hostsHere(""), log)
+	ctx, next, err := followUpgrades(ctx, log)
 	if err != nil {
 		return err
 	}
-	requests, err := o.proxy.plan()
+	doors, err := openDoors(dir, &o.doorFlags, hostsHere(""), next.doors.Listen, log)
+	if err != nil {
+		return err
+	}
+	requests, err := o.proxy.plan(next.doors.Listen)
 	if err != nil {
 		return errors.Join(err, doors.close())
 	}
@@ -142,16 +145,14 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		return errors.Join(err, doors.close(), n.Close())
 	}
 	printReady(ctx, c, dir, doors, n, plans, containers, &requests, time.Since(begin), o.dir == "")
-	keepMemory(ctx, c)
-	if err := sysmon.Calm(sysmon.Slack); err != nil {
-		log.Debug("this process takes more CPU than it could", "err", err)
-	}
+	calm(ctx, c, log)
 	err = n.Run(ctx, doors.listeners...)
 	doors.shut(dir)
 	left := n.Running(context.WithoutCancel(ctx))
 	err = errors.Join(err, n.Close())
-	printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")
-	return err
+	return next.done(err, func() {
+		printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")
+	})
 }
 
 // log returns where what is done is logged.

@@ -52,8 +52,11 @@ type doors struct {
 	root      string // the file with the root of souk's own certificate; "": there is none
 }
 
+// listenFunc opens a listener of a TCP address.
+type listenFunc func(addr string) (net.Listener, error)
+
 // openDoors opens them. hosts are the names and addresses that this host is reached at, where --addr names none.
-func openDoors(dir string, o *doorFlags, hosts []string, log *slog.Logger) (d *doors, err error) {
+func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log *slog.Logger) (d *doors, err error) {
 	d = &doors{}
 	conf, err := d.tlsOf(dir, o, hosts, log)
 	if err != nil {
@@ -63,7 +66,7 @@ func openDoors(dir string, o *doorFlags, hosts []string, log *slog.Logger) (d *d
 	if err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", o.Addr)
+	ln, err := listen(o.Addr)
 	if err != nil {
 		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "listen",
 			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr), socket.Close())

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,7 +12,16 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/heap"
+	"github.com/soukhq/souk/sysmon"
 )
+
+// calm keeps small what this process takes beside its work, until ctx ends.
+func calm(ctx context.Context, c *cli.Env, log *slog.Logger) {
+	keepMemory(ctx, c)
+	if err := sysmon.Calm(sysmon.Slack); err != nil {
+		log.Debug("this process takes more CPU than it could", "err", err)
+	}
+}
 
 // keepMemory looks after this process's memory until ctx ends, unless the operator set GOGC, and gives it a soft limit,
 // unless the operator set GOMEMLIMIT.

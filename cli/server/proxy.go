@@ -63,7 +63,7 @@ type proxyDoors struct {
 }
 
 // plan opens what requests come in at.
-func (o *proxyFlags) plan() (p proxyDoors, err error) {
+func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 	how := &node.Proxy{Domains: o.Domains, Sample: o.Sample}
 	if o.Sample < 0 || o.Sample > 1 {
 		return p, cli.Usagef("--access-log-share is 0 to 1, not %v", o.Sample)
@@ -80,7 +80,7 @@ func (o *proxyFlags) plan() (p proxyDoors, err error) {
 			return p, cli.Usagef("--ports is an address such as 127.0.0.1 or ::, or off, not %q", o.Ports)
 		}
 		how.Listen = func(port int) (net.Listener, error) {
-			return net.Listen("tcp", net.JoinHostPort(o.Ports, strconv.Itoa(port)))
+			return listen(net.JoinHostPort(o.Ports, strconv.Itoa(port)))
 		}
 	}
 	switch o.Access {
@@ -95,18 +95,18 @@ func (o *proxyFlags) plan() (p proxyDoors, err error) {
 	}
 	p.how = how
 	if o.HTTP != "off" {
-		if how.HTTP, err = o.listen(); err != nil {
+		if how.HTTP, err = o.listen(listen); err != nil {
 			return p, errors.Join(err, p.close())
 		}
 	}
-	if err = o.overTLS(how); err != nil {
+	if err = o.overTLS(how, listen); err != nil {
 		return p, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
 // overTLS opens the door for HTTP over TLS, and says where certificates come from.
-func (o *proxyFlags) overTLS(how *node.Proxy) (err error) {
+func (o *proxyFlags) overTLS(how *node.Proxy, listen listenFunc) (err error) {
 	if o.HTTPS == "off" || o.HTTPS == "" {
 		if o.Certs != "" || o.ACME != "" {
 			return cli.Usagef("--certs and --acme go with --https HOST:PORT")
@@ -123,7 +123,7 @@ func (o *proxyFlags) overTLS(how *node.Proxy) (err error) {
 			TLS:       true,
 		}
 	}
-	if how.HTTPS, err = net.Listen("tcp", o.HTTPS); err != nil {
+	if how.HTTPS, err = listen(o.HTTPS); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "listen",
 			"%s cannot be listened on for HTTP requests over TLS; give another --https, or off", o.HTTPS)
 	}
@@ -131,14 +131,14 @@ func (o *proxyFlags) overTLS(how *node.Proxy) (err error) {
 }
 
 // listen opens the door for HTTP. The default one may be another souk's already.
-func (o *proxyFlags) listen() (net.Listener, error) {
+func (o *proxyFlags) listen(listen listenFunc) (net.Listener, error) {
 	at := o.HTTP
 	if at == "" {
 		at = DefaultHTTP
 	}
-	ln, err := net.Listen("tcp", at)
+	ln, err := listen(at)
 	if err != nil && o.HTTP == "" {
-		ln, err = net.Listen("tcp", "127.0.0.1:0")
+		ln, err = listen("127.0.0.1:0")
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "listen",

@@ -1,0 +1,159 @@
+// Package handover lets another program take the place of this one (execve(2)) and go on with its listeners. The process
+// stays, and with it the sockets: a connection that comes meanwhile waits in the kernel's queue and is accepted by the
+// next program, so nobody is refused. Listeners of a process that simply ends are closed with it.
+//
+//	doors, err := handover.Inherit()          // what the program before left, or nothing
+//	ln, err := doors.Listen("0.0.0.0:80")     // that one, or a new one
+//	doors.Settled()                           // what nobody asked for again is closed
+//	...
+//	doors.Leave()                             // before the listeners are closed
+//	err = doors.Become(exe, os.Args, env)     // returns only if that was not possible
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// env names the variable in which a program finds its predecessor's listeners: JSON, address to descriptor.
+const env = "SOUK_LISTENERS"
+
+// Doors are the listeners of a process. The methods may be called from many goroutines.
+type Doors struct {
+	mu   sync.Mutex
+	left map[string]net.Listener // of the program before, which nobody has asked for yet
+	open map[string]*listener
+	kept map[string]int // descriptors that the next program gets
+}
+
+// Inherit returns the doors of this process, with those that the program before has left. It is called once.
+func Inherit() (*Doors, error) {
+	d := &Doors{left: map[string]net.Listener{}, open: map[string]*listener{}, kept: map[string]int{}}
+	text := os.Getenv(env)
+	if text == "" {
+		return d, nil
+	}
+	if err := os.Unsetenv(env); err != nil {
+		return nil, err
+	}
+	var fds map[string]int
+	if err := json.Unmarshal([]byte(text), &fds); err != nil {
+		return nil, fmt.Errorf("read %s: %w", env, err)
+	}
+	var errs []error
+	for addr, fd := range fds {
+		unix.CloseOnExec(fd)
+		f := os.NewFile(uintptr(fd), addr)
+		ln, err := net.FileListener(f)
+		errs = append(errs, err, f.Close())
+		if err == nil {
+			d.left[addr] = ln
+		}
+	}
+	return d, errors.Join(errs...)
+}
+
+// Listen returns the listener of a TCP address: that of the program before, if it had one under the same address, else a
+// new one.
+func (d *Doors) Listen(addr string) (net.Listener, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ln := d.left[addr]
+	delete(d.left, addr)
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", addr); err != nil {
+			return nil, err
+		}
+	}
+	out := &listener{Listener: ln, of: d, addr: addr}
+	d.open[addr] = out
+	return out, nil
+}
+
+// Settled closes those of the program before that nobody has asked for.
+func (d *Doors) Settled() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, ln := range d.left {
+		_ = ln.Close() // it serves nobody
+	}
+	clear(d.left)
+}
+
+// Leave keeps all that is open for the next program, whoever closes it from now on.
+func (d *Doors) Leave() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for addr, ln := range d.open {
+		fd, err := ln.dup()
+		if err == nil {
+			d.kept[addr] = fd
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Become executes a program in this one's place, with what was left. It returns only when that was not possible; then
+// what was left is closed.
+func (d *Doors) Become(exe string, argv, environ []string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, err := json.Marshal(d.kept)
+	if err != nil {
+		return err
+	}
+	for _, fd := range d.kept {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("keep descriptor %d open: %w", fd, err)
+		}
+	}
+	err = syscall.Exec(exe, argv, append(environ, env+"="+string(text)))
+	for _, fd := range d.kept {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	clear(d.kept)
+	return fmt.Errorf("execute %s: %w", strconv.Quote(exe), err)
+}
+
+// listener is one of a process's doors.
+type listener struct {
+	net.Listener
+	of   *Doors
+	addr string
+}
+
+// Close closes the listener. Nobody finds it again.
+func (l *listener) Close() error {
+	l.of.mu.Lock()
+	if l.of.open[l.addr] == l {
+		delete(l.of.open, l.addr)
+	}
+	l.of.mu.Unlock()
+	return l.Listener.Close()
+}
+
+// dup returns another descriptor of the socket. It stays as it is: net.Listener's File would make it block.
+func (l *listener) dup() (fd int, err error) {
+	c, ok := l.Listener.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("the listener at %s has no descriptor", l.addr)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var derr error
+	err = raw.Control(func(s uintptr) { fd, derr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(err, derr)
+}
