@@ -117,6 +117,8 @@ type Service struct {
 	Hosts              []string  `json:"hosts,omitempty"` // that requests are for, beside the app's own names
 	MaxMachinesRunning *int      `json:"max_machines_running,omitempty"`
 	AutostopAfter      *Duration `json:"autostop_after,omitempty"` // for how long one is idle before it is stopped
+	// CreateUpTo is how many machines there may be when requests have more of them made.
+	CreateUpTo *int `json:"create_up_to,omitempty"`
 }
 
 // Concurrency limits how much of a service's load one machine takes.

@@ -207,6 +207,8 @@ func refused() [][2]string {
 			`]}]}`},
 		{"service max_machines_running", `C{"services": [{"internal_port": 80, "max_machines_running": 0}]}`},
 		{"service max below min", `C{"services": [{"internal_port": 80, "min_machines_running": 3, "max_machines_running": 2}]}`},
+		{"service create_up_to", `C{"services": [{"internal_port": 80, "create_up_to": 0}]}`},
+		{"service create_up_to with a volume", `C{"mounts": [{"volume": "vol_1234567890", "path": "/data"}], "services": [{"internal_port": 80, "create_up_to": 2}]}`},
 		{"service autostop_after", `C{"services": [{"internal_port": 80, "autostop_after": "100ms"}]}`},
 		{"large services", `C{"services": [` + many(40, `{"internal_port": 80, "ports": [{"port": 80, "handlers": ["`+
 			strings.Repeat("x", 200)+`"]}]}`) + `]}`},

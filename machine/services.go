@@ -16,6 +16,7 @@ const (
 	MaxHosts         = 16      // names of a service
 	MaxServicesBytes = 8 << 10 // of a machine's services as JSON without their checks: every member is told of them
 	MaxAutostopAfter = 24 * time.Hour
+	MaxCreated       = 1000 // machines of a service, those included that requests have made
 )
 
 // CheckServices judges the services of a config, and what another member says of a machine's.
@@ -61,6 +62,9 @@ func (s Service) checkOwn(at string) error {
 		if *most < max(1, least) {
 			return bad("%s.max_machines_running must be at least %d, not %d", at, max(1, least), *most)
 		}
+	}
+	if n := s.CreateUpTo; n != nil && (*n < 1 || *n > MaxCreated) {
+		return bad("%s.create_up_to must be 1 to %d machines, not %d", at, MaxCreated, *n)
 	}
 	if d := s.AutostopAfter; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
 		return bad("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
@@ -146,4 +150,14 @@ func (m *Machine) Reach(port int) (string, error) {
 				"config.network.mode own or host", m.ID)
 	}
 	return netip.AddrPortFrom(host, uint16(port)).String(), nil
+}
+
+// checkCreated refuses services that have machines made which cannot be: a volume is one machine's.
+func (c *Config) checkCreated() error {
+	for i, s := range c.Services {
+		if s.CreateUpTo != nil && len(c.Mounts) > 0 {
+			return bad("config.services[%d].create_up_to goes without mounts: a volume is one machine's", i)
+		}
+	}
+	return nil
 }

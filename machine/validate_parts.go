@@ -109,6 +109,9 @@ func (f File) Data() ([]byte, error) {
 }
 
 func (c *Config) checkServices() error {
+	if err := c.checkCreated(); err != nil {
+		return err
+	}
 	if err := CheckServices(c.Services); err != nil {
 		return err
 	}

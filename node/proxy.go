@@ -63,6 +63,7 @@ func (n *Node) openProxy(ctx context.Context) error {
 	}
 	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted, Listen: c.Listen,
 		Access: c.Access, Sample: c.Sample, Log: n.o.Log}
+	o.Make = n.another
 	if err := n.openCerts(ctx, c); err != nil {
 		return err
 	}
@@ -87,6 +88,19 @@ func (n *Node) openProxy(ctx context.Context) error {
 		member.ProxiesOf(m).Serve(n.proxy.Members())
 	}
 	return nil
+}
+
+// another makes a machine for requests; "" where there is one of its name already. The gateway is there before the first
+// request.
+func (n *Node) another(ctx context.Context, app, like, name string) (id string, err error) {
+	m, err := n.gateway.Broker().Another(ctx, app, like, name)
+	if fault.CodeOf(err) == "name_taken" {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.ID, nil
 }
 
 // runProxy runs the proxy until ctx ends, and what it has under way then.

@@ -42,7 +42,7 @@ type doors struct {
 	mu   sync.Mutex
 	n    int           // of those for HTTP
 	none chan struct{} // is closed when n falls to 0; nil: nobody waits for that
-	tls  *Door // the first for HTTP over TLS; nil: there is none
+	tls  *Door         // the first for HTTP over TLS; nil: there is none
 	http *Door
 	open map[int]*portDoor // by port
 }

@@ -14,6 +14,7 @@ type metrics struct {
 	wakes    *prometheus.CounterVec   // by how they ended
 	wakeTime *prometheus.HistogramVec // by phase
 	rests    *prometheus.CounterVec
+	creates  *prometheus.CounterVec
 	refused  *prometheus.CounterVec // by code
 	classes  [6]prometheus.Counter
 }
@@ -33,6 +34,8 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 16)}, []string{"phase"}),
 		rests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_autostops_total",
 			Help: "Machines that were stopped or suspended as they had nothing to do."}, []string{"result"}),
+		creates: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_creates_total",
+			Help: "Machines that were made for requests, by how that ended."}, []string{"result"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_refused_total",
 			Help: "Requests that no machine answered, by the code of the error."}, []string{"code"}),
 	}
@@ -45,7 +48,7 @@ func newMetrics() *metrics {
 // Collectors returns what the proxy counts, for the process's metrics.
 func (p *Proxy) Collectors() []prometheus.Collector {
 	m := p.metrics
-	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.refused,
+	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.creates, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "souk_proxy_held_requests",
 			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.held()) })}
 }
@@ -73,6 +76,8 @@ func (m *metrics) woken(p Phases, err error) {
 		m.wakeTime.WithLabelValues("ready").Observe(p.Ready.Seconds())
 	}
 }
+
+func (m *metrics) made(err error) { m.creates.WithLabelValues(result(err)).Inc() }
 
 func (m *metrics) rested(err error) { m.rests.WithLabelValues(result(err)).Inc() }
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -188,7 +189,9 @@ func (x *pool) refresh(now time.Time) {
 		m, w, known := f.machine, f.worker, f.worker != nil
 		svc := x.key.match(m.Services)
 		if i == 0 {
-			policy = routing.PolicyOf(svc)
+			if policy = routing.PolicyOf(svc); x.p.o.Make == nil {
+				policy.CreateUpTo = 0
+			}
 		}
 		b := &backend{Target: Target{x.key.app, m.ID, svc.InternalPort}, worker: m.Worker, own: known && w.Own,
 			conn: connKey(m.ID, svc.InternalPort)}
@@ -247,6 +250,8 @@ func (x *pool) do(outs []routing.Out) {
 		switch o.Do {
 		case routing.Wake:
 			go x.wake(x.backends[o.Machine])
+		case routing.Create:
+			go x.make(o.Machine, x.freeName())
 		case routing.Send, routing.Refuse:
 			if ch := x.waiting[o.Ticket]; ch != nil {
 				delete(x.waiting, o.Ticket)
@@ -350,6 +355,39 @@ func (x *pool) wake(b *backend) {
 	}
 	x.refresh(now)
 	x.do(x.routes.Woken(now, x.rng, b.Machine, err))
+}
+
+// makeTime bounds the making of a machine, whose image may have to be fetched.
+const makeTime = 2 * time.Minute
+
+// make has another machine made, like one that is there.
+func (x *pool) make(like, name string) {
+	ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
+	defer cancel()
+	id, err := x.p.o.Make(ctx, x.key.app, like, name)
+	x.p.metrics.made(err)
+	now := time.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.refresh(now)
+	x.do(x.routes.Made(now, x.rng, id, err))
+}
+
+// freeName returns the name of the next machine that is made for the load: that of the service with the least number that
+// no machine has. All entries choose the same one, and one machine gets it. It is called with the lock.
+func (x *pool) freeName() string {
+	const most = 56 // so that a number fits behind it
+	base := cmp.Or(x.key.host, x.key.app)
+	base = base[:min(len(base), most)]
+	taken := map[string]bool{}
+	for m := range x.snapshot.MachinesOf(x.key.app) {
+		taken[m.Name] = true
+	}
+	n := 2
+	for taken[base+"-"+strconv.Itoa(n)] {
+		n++
+	}
+	return base + "-" + strconv.Itoa(n)
 }
 
 // wakeAt wakes a machine here or at the member that has it.

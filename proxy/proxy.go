@@ -27,6 +27,9 @@ type Options struct {
 	Far     Far            // reaches other members; nil: there are none
 	// Report is told how much a machine of Workers has to do, whenever that changes. It must not wait. nil: nobody is.
 	Report func(machine string, load int)
+	// Make makes another machine of an app like one that is there, under a name, for services that allow it, and
+	// returns its id; "" where the name is taken: somebody else made it. nil: none is made.
+	Make func(ctx context.Context, app, like, name string) (id string, err error)
 	// Domains are those below which each app has its name, as "localhost": app shop is shop.localhost.
 	Domains []string
 	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.

@@ -160,6 +160,30 @@ func (p *Pool) grow(now time.Time, h *held) {
 			}
 		}
 	}
+	if up+waking < need {
+		p.makeAnother(now, up+waking)
+	}
+}
+
+// makeAnother has another machine made where the policy allows that, beside so many that are up or on their way.
+func (p *Pool) makeAnother(now time.Time, coming int) {
+	c := &p.create
+	if c.busy(now) || now.Before(c.at) || len(p.list) >= p.policy.CreateUpTo ||
+		p.policy.Max > 0 && coming >= p.policy.Max {
+		return
+	}
+	for _, b := range p.list { // its worker is asked what it is
+		if !b.Unheard && b.Power != Gone {
+			c.like = b.Machine
+			p.out = append(p.out, Out{Do: Create, Machine: b.Machine})
+			return
+		}
+	}
+}
+
+// busy reports whether a machine is being made, or was made a moment ago.
+func (c *creation) busy(now time.Time) bool {
+	return c.like != "" || now.Before(c.until)
 }
 
 // wake has a machine woken, unless it has just failed to. It reports whether that is under way.
@@ -182,6 +206,9 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 			why, cause, after = r, err, max(0, again.Sub(now))
 		}
 	}
+	if h.Only == "" && p.create.busy(now) {
+		return 0, 0, nil
+	}
 	for _, b := range p.list {
 		if h.Only != "" && b.Machine != h.Only {
 			continue
@@ -200,6 +227,9 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 		case b.Power == Asleep:
 			worst(Sleeping, now, nil)
 		}
+	}
+	if h.Only == "" && p.create.cause != nil && len(p.list) < p.policy.CreateUpTo {
+		worst(WakeFailed, p.create.at, p.create.cause)
 	}
 	return why, after, cause
 }

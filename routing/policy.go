@@ -16,6 +16,8 @@ type Policy struct {
 	Min       int           // machines that autostop leaves up
 	Max       int           // machines that are up at once; beyond it none is woken; 0: no bound
 	IdleAfter time.Duration // for how long a machine has had no load when autostop takes it
+	// CreateUpTo is how many machines there may be when more are made for the load; 0: none are made.
+	CreateUpTo int
 }
 
 // Autostop is what becomes of a machine that has had nothing to do for a while.
@@ -54,6 +56,9 @@ func PolicyOf(s *machine.Service) Policy {
 	}
 	if s.MaxMachinesRunning != nil {
 		p.Max = max(0, *s.MaxMachinesRunning)
+	}
+	if s.CreateUpTo != nil {
+		p.CreateUpTo = max(0, *s.CreateUpTo)
 	}
 	if s.AutostopAfter != nil && s.AutostopAfter.Duration > 0 {
 		p.IdleAfter = s.AutostopAfter.Duration

@@ -20,6 +20,8 @@ const (
 	fullFor      = 50 * time.Millisecond // nor one that had no place for another request
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
+	// and the fleet tells within so long of one that was made
+	believeMade = 2 * time.Second
 )
 
 // wakeAgain is the time until a machine is woken again whose wake failed, doubled with each failure in a row.
@@ -82,6 +84,7 @@ type Action uint8
 const (
 	Send   Action = iota // the request to the machine; Done or Corrected follows
 	Wake                 // the machine; Woken follows
+	Create               // another machine, like the one named; Made follows
 	Refuse               // the request
 )
 
@@ -120,7 +123,17 @@ type Pool struct {
 	source map[string]int // how many of waits each source has
 	sent   map[Ticket]*sent
 	choosy int // how many of waits may not be served by just any machine
+	create creation
 	out    []Out
+}
+
+// creation is the making of another machine for the load, one at a time.
+type creation struct {
+	like     string    // the machine that the new one is to be like; "": none is being made
+	until    time.Time // for how long it is waited that the fleet tells of one that was made
+	at       time.Time // before, none is made
+	failures int       // in a row
+	cause    error     // of the last of them
 }
 
 type backend struct {
@@ -168,7 +181,7 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 			p.byID[x.Machine] = b
 		}
 		if !b.listed {
-			b.listed = true
+			b.listed, p.create.until = true, time.Time{}
 			p.list = append(p.list, b)
 		}
 		if b.Power != x.Power {
@@ -278,6 +291,25 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 		b.failures++
 	}
 	p.forget(b)
+	p.release(now, rng)
+	return p.out
+}
+
+// Made takes the end of a creation: the id of the new machine, or "" where another entry had made it already, or why
+// none was made.
+func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
+	p.out = p.out[:0]
+	c := &p.create
+	c.like, c.cause = "", err
+	if err == nil {
+		c.failures = 0
+		if b := p.byID[id]; b == nil || !b.listed { // the fleet tells of it in a moment
+			c.until = now.Add(believeMade)
+		}
+	} else {
+		c.at = now.Add(min(wakeAgainFirst<<min(c.failures, 10), wakeAgainMost))
+		c.failures++
+	}
 	p.release(now, rng)
 	return p.out
 }

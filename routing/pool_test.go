@@ -46,6 +46,8 @@ func say(outs []routing.Out) string {
 			parts = append(parts, fmt.Sprintf("send %d %s", o.Ticket, o.Machine))
 		case routing.Wake:
 			parts = append(parts, "wake "+o.Machine)
+		case routing.Create:
+			parts = append(parts, "create like "+o.Machine)
 		case routing.Refuse:
 			parts = append(parts, fmt.Sprintf("refuse %d %d", o.Ticket, o.Reason))
 		}
@@ -172,6 +174,52 @@ func TestWakesThatFail(t *testing.T) {
 	}
 }
 
+// TestAnotherIsMade: where those that are there do not do, or cannot be woken, another is made, one at a time and up to
+// the policy's number.
+func TestAnotherIsMade(t *testing.T) {
+	p := routing.Policy{Autostart: true, Soft: 2, CreateUpTo: 3}
+	expect := func(name, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	b := newBench(p, backend("a", routing.Asleep))
+	expect("it sleeps", b.ask(1, routing.Ask{}), "wake a")
+	expect("its worker is full", say(b.Woken(b.now, b.rng, "a", errors.New("no room"))), "create like a")
+	expect("while one is made", b.ask(2, routing.Ask{}), "")
+	expect("it is not heard of yet", say(b.Made(b.now, b.rng, "b", nil)), "")
+	expect("now it is", b.view(p, backend("a", routing.Asleep), backend("b", routing.Up)), "send 1 b, send 2 b")
+	expect("the load wants a second one", b.ask(3, routing.Ask{}), "send 3 b, create like a")
+	expect("one at a time", b.ask(4, routing.Ask{}), "send 4 b")
+	b.Made(b.now, b.rng, "c", nil)
+	full := []routing.Backend{backend("a", routing.Asleep), backend("b", routing.Up), backend("c", routing.Up)}
+	b.view(p, full...)
+	for i := range 10 { // as many as may be
+		if got := b.ask(routing.Ticket(10+i), routing.Ask{}); strings.Contains(got, "create") {
+			t.Errorf("beyond the number: %q", got)
+		}
+	}
+
+	b = newBench(routing.Policy{CreateUpTo: 2}, backend("a", routing.Asleep)) // which no request may start
+	b.View(b.now, b.rng, routing.Policy{CreateUpTo: 2}, []routing.Backend{with(backend("a", routing.Asleep),
+		func(x *routing.Backend) { x.Autostart = false })})
+	expect("it may not be started", b.ask(1, routing.Ask{}), "create like a")
+	expect("there is no room", say(b.Made(b.now, b.rng, "", errors.New("no room"))), "refuse 1 3")
+	expect("it is left alone for a while", b.ask(2, routing.Ask{}), "refuse 2 3")
+	b.now = b.now.Add(time.Second)
+	expect("after a while", b.ask(3, routing.Ask{}), "create like a")
+	expect("another entry has made it", say(b.Made(b.now, b.rng, "", nil)), "")
+	b.now = b.now.Add(3 * time.Second)
+	expect("nobody tells of it", say(b.Tick(b.now, b.rng)), "create like a")
+
+	gone := with(backend("a", routing.Up), func(x *routing.Backend) { x.Unheard = true })
+	b = newBench(p, gone)
+	expect("nobody knows what to make", b.ask(1, routing.Ask{}), "refuse 1 5")
+	b = newBench(p, backend("a", routing.Up))
+	expect("the one that is asked for", b.ask(1, routing.Ask{Only: "x"}), "refuse 1 2")
+}
+
 func TestCorrections(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	b := newBench(p, backend("a", routing.Up))
@@ -241,6 +289,7 @@ func TestNothingIsLost(t *testing.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "machines")
 		p := routing.Policy{Autostart: true, Soft: rapid.IntRange(0, 3).Draw(t, "soft"), Autostop: routing.IsStopped}
 		p.Hard = p.Soft * rapid.IntRange(0, 2).Draw(t, "hard")
+		p.CreateUpTo = rapid.IntRange(0, 6).Draw(t, "create")
 		m := &model{
 			b:      newBench(p),
 			at:     map[routing.Ticket]string{},
@@ -298,6 +347,18 @@ func TestNothingIsLost(t *testing.T) {
 					return
 				}
 			},
+			"made": func(t *rapid.T) {
+				if !m.making {
+					return
+				}
+				m.making = false
+				var err error
+				if rapid.Bool().Draw(t, "fails") {
+					err = errors.New("x")
+				}
+				id := rapid.SampledFrom([]string{"", "m1", "m9"}).Draw(t, "made")
+				m.do(t, m.b.Made(m.b.now, m.b.rng, id, err), p)
+			},
 			"woken": func(t *rapid.T) {
 				for _, id := range least(m.waking) {
 					delete(m.waking, id)
@@ -325,6 +386,7 @@ type model struct {
 	at     map[routing.Ticket]string
 	held   map[routing.Ticket]bool
 	waking map[string]bool
+	making bool
 }
 
 func (m *model) do(t *rapid.T, outs []routing.Out, p routing.Policy) {
@@ -350,6 +412,11 @@ func (m *model) do(t *rapid.T, outs []routing.Out, p routing.Policy) {
 				t.Fatalf("%s is woken twice at once", o.Machine)
 			}
 			m.waking[o.Machine] = true
+		case routing.Create:
+			if m.making {
+				t.Fatal("two are made at once")
+			}
+			m.making = true
 		case routing.Refuse:
 			if !m.held[o.Ticket] {
 				t.Fatalf("%d is refused and does not wait", o.Ticket)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -232,6 +233,83 @@ func TestAnOwnerDiesWhileRequestsAreHeld(t *testing.T) {
 	}
 	if got["ok"] == 0 || refused > 0 {
 		t.Errorf("answers: %v", got)
+	}
+}
+
+// TestAFullWorkersMachineIsMadeElsewhere: a machine sleeps at a worker that has become full. The request that would wake it
+// has another made like it at another worker, where its service allows that, once for many requests at two members; else
+// the refusal names the worker's.
+func TestAFullWorkersMachineIsMadeElsewhere(t *testing.T) {
+	t.Parallel()
+	c := testcluster.New(t, 2, testcluster.Options{})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	l := launch("web")
+	l.SkipLaunch = true
+	l.Config.Services = []machine.Service{{InternalPort: port, Hosts: []string{"web"},
+		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
+	m, err := c.Client(0).Launch(t.Context(), app, l, client.LaunchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := 0
+	if m.Worker != c.Worker(0) {
+		full = 1
+	}
+	for i := range 16 {
+		if _, err := c.Client(full).Launch(t.Context(), app, onto(fmt.Sprint("other-", i), m.Worker),
+			client.LaunchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs(t, port, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }))
+	c.Meet()
+	get := func(i int) (string, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.HTTP(i), nil)
+		if err != nil {
+			return "", err
+		}
+		r.Host = "web.localhost"
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		return resp.Status + " " + string(raw), err
+	}
+	if got, err := get(1 - full); err != nil || !strings.HasPrefix(got, "503") || !strings.Contains(got, "memory") {
+		t.Errorf("%q, %v: not refused for want of memory", got, err)
+	}
+
+	l.Config.Services[0].CreateUpTo = new(2)
+	if _, err := c.Client(0).Update(t.Context(), app, m.ID, l, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.Meet()
+	waittest.Succeed(t, "the members know what the service allows", func() error {
+		for i := range 2 {
+			if got, err := get(i); err != nil || got != "200 OK fine" {
+				return fmt.Errorf("member %d: %q, %w", i, got, err)
+			}
+		}
+		return nil
+	})
+	list, err := c.Client(0).Machines(t.Context(), app, client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, x := range list {
+		if strings.HasPrefix(x.Name, "web") {
+			names = append(names, fmt.Sprintf("%s %s %v", x.Name, x.State, x.Worker == m.Worker))
+		}
+	}
+	slices.Sort(names)
+	if got := strings.Join(names, ", "); got != "web created true, web-2 started false" {
+		t.Errorf("there are %s", got)
 	}
 }
 

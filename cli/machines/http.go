@@ -25,6 +25,7 @@ type httpFlags struct {
 	after    time.Duration
 	min      int
 	max      int
+	create   int
 	soft     int
 	hard     int
 	set      *pflag.FlagSet
@@ -41,6 +42,9 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 		"with --http, after how long without a request")
 	f.IntVar(&o.min, "min-running", 0, "with --http, how many machines of the service stay up all the same")
 	f.IntVar(&o.max, "max-running", 0, "with --http, how many are up at most (default: all)")
+	f.IntVar(&o.create, "create-up-to", 0,
+		"with --http, how many machines there may be when those that are there do not do, or cannot be started: more "+
+			"are made like them, with files of their own (default: none is made)")
 	f.IntVar(&o.soft, "soft-limit", 0,
 		"with --http, requests at once beyond which another machine is used, and started")
 	f.IntVar(&o.hard, "hard-limit", 0, "with --http, requests at once beyond which they wait")
@@ -49,8 +53,8 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 // apply enters the service into a config: it takes the place of one at the same port.
 func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if !o.set.Changed("http") {
-		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "soft-limit",
-			"hard-limit"} {
+		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "create-up-to",
+			"soft-limit", "hard-limit"} {
 			if o.set.Changed(name) {
 				return cli.Usagef("--%s goes with --http [NAME]:PORT", name)
 			}
@@ -71,6 +75,9 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if o.set.Changed("max-running") && o.max < 1 {
 		return cli.Usagef("--max-running is 1 or more, not %d; leave it out and all may be up", o.max)
 	}
+	if o.set.Changed("create-up-to") && o.create < 1 {
+		return cli.Usagef("--create-up-to is 1 or more, not %d; leave it out and none is made", o.create)
+	}
 	stop := machine.Autostop(o.autostop)
 	if !slices.Contains([]machine.Autostop{"stop", "suspend", "off"}, stop) {
 		return cli.Usagef("--autostop is stop, suspend or off, not %q", o.autostop)
@@ -89,6 +96,9 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	}
 	if o.max > 0 {
 		s.MaxMachinesRunning = &o.max
+	}
+	if o.create > 0 {
+		s.CreateUpTo = &o.create
 	}
 	if o.soft > 0 || o.hard > 0 {
 		s.Concurrency = &machine.Concurrency{Type: "requests", SoftLimit: o.soft, HardLimit: o.hard}

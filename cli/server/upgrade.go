@@ -18,7 +18,7 @@ import (
 // its listeners stay open and whoever manages the process sees no end of it.
 type succession struct {
 	doors *handover.Doors
-	exe   string // as it was named when this process began: an upgrade puts another file there
+	exe   string   // as it was named when this process began: an upgrade puts another file there
 	env   []string // with the service manager's socket, which what this process starts does not get
 	due   atomic.Bool
 }
