@@ -5,7 +5,10 @@ import (
 	"net"
 	"net/http"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/wire"
 )
 
 // Proxies is a member as its proxy sees it: the way to those of the others.
@@ -20,4 +23,52 @@ func (p Proxies) Serve(h http.Handler) { p.m.proxy = h }
 // DialProxy connects to the proxy of the member that a worker belongs to.
 func (p Proxies) DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
 	return p.m.client.DialProxy(ctx, string(id), p.m.addressOf(id))
+}
+
+// ServeCerts has c answer what other members' proxies ask of certificates. It is called before Member.Run.
+func (p Proxies) ServeCerts(c wire.Certs) { p.m.certs = c }
+
+// heard lists the other members that can be asked now.
+func (p Proxies) heard() (list []*Far) {
+	for _, f := range p.m.Others() {
+		if f.unheard() == nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// askAtOnce bounds how many members are asked at once whether one of them has something.
+const askAtOnce = 16
+
+// Challenge asks the others, all of those that can be heard, what one of them has to prove to an ACME authority that a
+// name is its own.
+func (p Proxies) Challenge(ctx context.Context, name, token string) (proof string, known bool) {
+	ctx, found := context.WithCancel(ctx)
+	defer found()
+	proofs := make(chan string, 1)
+	var g errgroup.Group
+	g.SetLimit(askAtOnce)
+	for _, f := range p.heard() {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if s, has, err := f.Link.Challenge(ctx, name, token); err == nil && has {
+				select {
+				case proofs <- s:
+					found()
+				default: // tokens are an authority's own, and another was given the same
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // they return none
+	select {
+	case proof = <-proofs:
+		return proof, true
+	default:
+		return "", false
+	}
 }

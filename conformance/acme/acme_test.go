@@ -227,15 +227,25 @@ func TestOverHTTP(t *testing.T) {
 	}
 }
 
+// others are the other members of one.
+type others map[string]*certs.Certs
+
+func (o others) Challenge(_ context.Context, name, token string) (proof string, known bool) {
+	for _, c := range o {
+		if proof, known = c.Challenge(name, token); known {
+			return proof, known
+		}
+	}
+	return "", false
+}
+
 // TestAtAnotherMember: the authority looks at a member that knows nothing of it, which asks the one that does.
 func TestAtAnotherMember(t *testing.T) {
 	t.Parallel()
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, door, other, 0)
-	none := func(context.Context, string, string) (string, bool) { return "", false }
-	c := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true, Ask: none})})
-	reached := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true,
-		Ask: func(_ context.Context, name, token string) (string, bool) { return c.Challenge(name, token) }})})
+	c := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true}), Others: others{}})
+	reached := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true}), Others: others{"c": c}})
 	serve(t, door, reached.HTTPChallenge(behind))
 	must(t, c, a, "shop.example.com")
 	if list := reached.Certificates(); len(list) != 0 {

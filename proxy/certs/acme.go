@@ -28,19 +28,16 @@ type ACME struct {
 	MACKey    string // of KeyID, base64url
 	Roots     *x509.CertPool
 	// HTTP and TLS say that the authority reaches this proxy by names: at port 80, where HTTPChallenge's handler is,
-	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed.
+	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed. TLS is left out where there are
+	// Others: the authority reaches any member, and over TLS it says no token, by which the right one could be asked.
 	HTTP, TLS bool
-	// Ask returns what another member of the cluster was given to prove that a name is its own: Challenge of each of
-	// them. It is for members that answer for the same names, of which the authority reaches any; then TLS is of no
-	// use and is left out. nil: there are no others.
-	Ask func(ctx context.Context, name, token string) (string, bool)
 	// RenewEvery is how often it is looked whether certificates must be renewed; 0: 10 minutes.
 	RenewEvery time.Duration
 }
 
-func (o *ACME) overTLS() bool { return o.TLS && o.Ask == nil }
+func (a *acmeCerts) overTLS() bool { return a.o.TLS && a.others == nil }
 
-func (o *ACME) check() error {
+func (o *ACME) check(others bool) error {
 	switch {
 	case !o.Agreed:
 		return fault.New(fault.Precondition, "acme_terms",
@@ -48,7 +45,7 @@ func (o *ACME) check() error {
 	case !strings.HasPrefix(o.Directory, "https://"):
 		return fault.New(fault.Invalid, "acme_directory",
 			"%q is no ACME directory; it is a URL that begins with https://", o.Directory)
-	case !o.HTTP && !o.overTLS():
+	case !o.HTTP && (!o.TLS || others):
 		return fault.New(fault.Invalid, "acme_door",
 			"the ACME authority could not reach this proxy: it needs port 80, or port 443 where no other member "+
 				"answers for the same names")
@@ -67,7 +64,6 @@ const (
 	againAfter  = time.Minute     // after a failure; twice as long after each
 	againAtMost = time.Hour
 	maxFailed   = 1024 // names
-	maxAsking   = 8
 	cleanEvery  = 24 * time.Hour
 )
 
@@ -76,6 +72,7 @@ const (
 type acmeCerts struct {
 	o          *ACME
 	allowed    func(name string) bool
+	others     Others // nil: there are none
 	log        *slog.Logger
 	ctx        context.Context //nolint:containedctx // of what is got, which outlasts the handshake that wanted it
 	store      *storage
@@ -84,7 +81,6 @@ type acmeCerts struct {
 	issuer     *issuer
 	challenges challenges
 	getting    singleflight.Group
-	asking     chan struct{} // has a place for each question to other members
 	work       sync.WaitGroup
 
 	mu     sync.Mutex
@@ -102,11 +98,11 @@ type failure struct {
 }
 
 func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
-	if err := o.ACME.check(); err != nil {
+	if err := o.ACME.check(o.Others != nil); err != nil {
 		return nil, err
 	}
-	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, log: o.Log, ctx: ctx, failed: map[string]failure{}, left: orders,
-		since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme")), asking: make(chan struct{}, maxAsking)}
+	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, others: o.Others, log: o.Log, ctx: ctx, failed: map[string]failure{},
+		left: orders, since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme"))}
 	if err := a.store.readable(); err != nil {
 		return nil, err
 	}

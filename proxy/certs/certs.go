@@ -26,6 +26,7 @@ type Options struct {
 	// Allowed reports whether some app answers to a name. It is asked at each handshake, so it must not wait. Only for
 	// such names are certificates got and made.
 	Allowed func(name string) bool
+	Others  Others       // nil: this process is alone
 	Log     *slog.Logger // nil: nothing is logged
 }
 
@@ -86,7 +87,7 @@ func (c *Certs) Close() {
 // TLS returns how the proxy's doors speak TLS.
 func (c *Certs) TLS() *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
-	if c.acme != nil && c.acme.o.overTLS() {
+	if c.acme != nil && c.acme.overTLS() {
 		protocols = append(protocols, acmeProtocol)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, GetCertificate: c.certificate}
