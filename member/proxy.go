@@ -4,10 +4,12 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/wire"
 )
 
@@ -71,4 +73,26 @@ func (p Proxies) Challenge(ctx context.Context, name, token string) (proof strin
 	default:
 		return "", false
 	}
+}
+
+// Ranked lists the other members that can be heard, in the order in which they care for the certificate of a name:
+// those that do so before this one, and those after it.
+func (p Proxies) Ranked(name string) (before, after []cluster.WorkerID) {
+	ids := []cluster.WorkerID{p.m.ID()}
+	for _, f := range p.heard() {
+		ids = append(ids, f.id)
+	}
+	ids = cluster.Rendezvous(ids, "certificate\x00"+name)
+	own := slices.Index(ids, p.m.ID())
+	return ids[:own], ids[own+1:]
+}
+
+// Certificate asks another member's proxy for the certificate for a name and its key, as PEM.
+func (p Proxies) Certificate(ctx context.Context, id cluster.WorkerID, name string, kept bool) (chain, key []byte,
+	err error) {
+	f, known := p.m.Other(id)
+	if !known {
+		return nil, nil, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+	}
+	return f.Link.Certificate(ctx, name, kept)
 }

@@ -16,12 +16,20 @@ const (
 	challengeTime = 3 * time.Second // an ACME authority waits for about ten
 	maxToken      = 128             // bytes, of an authority's challenge
 	maxProof      = 4096            // bytes
+
+	pathCertificate = "/wire/certificate"
+	certTime        = 3 * time.Minute // for an order at an ACME authority
+	keptTime        = 3 * time.Second // for a certificate that is there
+	maxCert         = 256 << 10       // bytes
 )
 
 // Certs are the certificates of this member's proxy, of which the proxies of others ask.
 type Certs interface {
 	// Challenge returns what an ACME authority gave this member to prove that a name is its own.
 	Challenge(name, token string) (proof string, known bool)
+	// Shared returns the certificate for a name with its chain, and its key, as PEM. It is ordered where there is none,
+	// unless kept is set.
+	Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error)
 }
 
 type challengeArgs struct {
@@ -40,6 +48,48 @@ func (a *challengeArgs) check() error {
 type challengeProof struct {
 	Proof string `json:"proof,omitempty"`
 	Known bool   `json:"known,omitempty"`
+}
+
+type certArgs struct {
+	Name string `json:"name"`
+	Kept bool   `json:"kept,omitempty"`
+}
+
+func (a *certArgs) check() error { return short(a.Name) }
+
+type certPair struct {
+	Chain []byte `json:"chain"`
+	Key   []byte `json:"key"`
+}
+
+// certificate gives the caller a key. So the route is for gateways alone: what they may change is more.
+func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in certArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.Certs == nil {
+		return fault.New(fault.Unimplemented, "certificate", "%s orders no certificates", s.o.Identity.Name().ID)
+	}
+	chain, key, err := s.o.Certs.Shared(r.Context(), in.Name, in.Kept)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, certPair{chain, key})
+}
+
+// Certificate asks the member for the certificate for a name with its chain, and its key, as PEM. It orders one where it
+// has none, unless kept is set.
+func (l *Link) Certificate(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
+	within := certTime
+	if kept {
+		within = keptTime
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
+	defer cancel()
+	var out certPair
+	err = l.askGateway(ctx, l.wires().streams, pathCertificate, maxCert, certArgs{name, kept}, &out)
+	return out.Chain, out.Key, err
 }
 
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, _ Peer) error {

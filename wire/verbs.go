@@ -154,7 +154,8 @@ func routes() map[string]route {
 		pathKeys:   {role: pki.Issuer, serve: (*Server).keys},
 		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
 
-		pathChallenge: {role: pki.Gateway, serve: (*Server).challenge},
+		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
+		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},
 	}
 	maps.Copy(all, verbs())
 	maps.Copy(all, streams())

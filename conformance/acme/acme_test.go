@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/miekg/dns"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/certs"
 	"github.com/soukhq/souk/wait/waittest"
@@ -42,24 +44,35 @@ type authority struct {
 	*httptest.Server
 	trust, roots *x509.CertPool // to reach it; of what it issues
 	ca           *ca.CAImpl
+	orders       atomic.Int64 // that were made
 }
 
 // newAuthority starts a Pebble that finds all names at this host, at the ports of two listeners. Its certificates last
 // for some seconds; 0: for long.
-func newAuthority(t *testing.T, http, https net.Listener, seconds uint64) *authority {
+func newAuthority(t *testing.T, plain, https net.Listener, seconds uint64) *authority {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	a := &authority{ca: ca.New(quiet, store, "", "ecdsa", 0, 1,
 		map[string]ca.Profile{"default": {ValidityPeriod: seconds}})}
-	v := va.New(quiet, port(http), port(https), false, names(t), store)
+	v := va.New(quiet, port(plain), port(https), false, names(t), store)
 	front := wfe.New(quiet, store, v, a.ca, []string{"pebble.letsencrypt.org"}, true, false, 1, 1)
-	a.Server = httptest.NewTLSServer(front.Handler())
+	h := front.Handler()
+	a.Server = httptest.NewTLSServer(counting(h, &a.orders))
 	t.Cleanup(a.Close)
 	a.trust, a.roots = x509.NewCertPool(), x509.NewCertPool()
 	a.trust.AddCert(a.Certificate())
 	a.roots.AddCert(a.ca.GetRootCert(0).Cert)
 	return a
+}
+
+func counting(h http.Handler, orders *atomic.Int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/order-plz" {
+			orders.Add(1)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (a *authority) options(o certs.ACME) *certs.ACME {
@@ -227,8 +240,14 @@ func TestOverHTTP(t *testing.T) {
 	}
 }
 
-// others are the other members of one.
+// others are other members, which are asked for challenges alone.
 type others map[string]*certs.Certs
+
+func (o others) Ranked(string) (before, after []cluster.WorkerID) { return nil, nil }
+
+func (o others) Certificate(context.Context, cluster.WorkerID, string, bool) (chain, key []byte, err error) {
+	return nil, nil, fault.New(fault.NotFound, "no_certificate", "nobody asks")
+}
 
 func (o others) Challenge(_ context.Context, name, token string) (proof string, known bool) {
 	for _, c := range o {

@@ -86,8 +86,9 @@ type acmeCerts struct {
 	mu     sync.Mutex
 	ended  bool // nothing is got any more
 	failed map[string]failure
-	left   float64   // orders
-	since  time.Time // when left was counted
+	copies map[string]shared // of certificates that other members have, by name
+	left   float64           // orders
+	since  time.Time         // when left was counted
 }
 
 // failure is why there is no certificate for a name, or no newer one.
@@ -102,7 +103,7 @@ func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
 		return nil, err
 	}
 	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, others: o.Others, log: o.Log, ctx: ctx, failed: map[string]failure{},
-		left: orders, since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme"))}
+		copies: map[string]shared{}, left: orders, since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme"))}
 	if err := a.store.readable(); err != nil {
 		return nil, err
 	}
@@ -126,6 +127,9 @@ func (a *acmeCerts) run(ctx context.Context) {
 		a.cache.Stop()
 		a.issuer.close()
 	}()
+	if a.others != nil {
+		a.work.Go(func() { a.renewCopies(ctx) })
+	}
 	every := time.NewTicker(cleanEvery)
 	defer every.Stop()
 	for {
@@ -152,6 +156,11 @@ func (a *acmeCerts) get(ctx context.Context, name string) (*tls.Certificate, err
 	if c := a.kept(name, time.Now()); c != nil {
 		return c, nil
 	}
+	return a.renewed(ctx, name)
+}
+
+// renewed returns the certificate for a name, which is got where what there is does not last.
+func (a *acmeCerts) renewed(ctx context.Context, name string) (*tls.Certificate, error) {
 	if err := a.begin(name, time.Now()); err != nil {
 		return nil, err
 	}
@@ -186,7 +195,11 @@ func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
 	defer cancel()
 	err := a.load(ctx, name)
-	if _, issued := errors.AsType[certmagic.ErrNoRetry](err); !issued {
+	_, issued := errors.AsType[certmagic.ErrNoRetry](err)
+	if refused, far := errors.AsType[errFar](err); far {
+		err = refused.error
+		a.recordFar(name, err, time.Now())
+	} else if !issued {
 		err = errGetting(name, err)
 		a.record(name, err, time.Now())
 	}
@@ -194,6 +207,8 @@ func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
 	switch {
 	case c != nil:
 		return c, nil
+	case a.ctx.Err() != nil: // the authority refused nothing: another member may order
+		return nil, errEnded
 	case err == nil: // it has ended by now
 		err = errGetting(name, errors.New("the certificate that it gave has ended"))
 	}
@@ -208,16 +223,26 @@ func (a *acmeCerts) kept(name string, now time.Time) *tls.Certificate {
 			best = &c.Certificate
 		}
 	}
+	if c := a.copyOf(name); c != nil && now.Before(c.Leaf.NotAfter) &&
+		(best == nil || c.Leaf.NotAfter.After(best.Leaf.NotAfter)) {
+		best = c
+	}
 	return best
 }
 
-// load brings the certificate for a name into memory, from disk or from the authority. From then on certmagic renews
-// it.
+// load brings the certificate for a name into memory: from disk, from the member that cares for the name, or from the
+// authority. What this process has on its disk certmagic renews from then on.
 func (a *acmeCerts) load(ctx context.Context, name string) error {
 	c, err := a.conf.CacheManagedCertificate(ctx, name)
-	switch {
-	case err == nil && !c.Expired():
+	if err == nil && !c.Expired() {
 		return nil
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		if settled, far := a.fromOthers(ctx, name); settled {
+			return far
+		}
+	}
+	switch {
 	case err == nil:
 		err = a.conf.RenewCertSync(ctx, name, false)
 	case errors.Is(err, fs.ErrNotExist):

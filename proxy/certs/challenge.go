@@ -11,6 +11,7 @@ import (
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -23,6 +24,11 @@ const (
 type Others interface {
 	// Challenge returns what one of them was given to prove to an authority that a name is its own.
 	Challenge(ctx context.Context, name, token string) (proof string, known bool)
+	// Ranked lists those that can be heard in the order in which they care for a name's certificate: those that do so
+	// before this one, and those after it. Of two members the same goes first at all of them.
+	Ranked(name string) (before, after []cluster.WorkerID)
+	// Certificate returns what Shared of one of them does.
+	Certificate(ctx context.Context, id cluster.WorkerID, name string, kept bool) (chain, key []byte, err error)
 }
 
 // maxAsking bounds the questions to other members that are under way: strangers cause them.

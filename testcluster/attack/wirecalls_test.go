@@ -212,6 +212,13 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 			_, _, err := w.Challenge(ctx, app+".localhost", "token")
 			return err
 		}},
+		{route: "certificate", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, key, err := w.Certificate(ctx, "shop.example.com", true)
+			if err == nil && len(key) == 0 {
+				return fault.New(fault.Denied, "role", "no key was given")
+			}
+			return answered(err) // there is none
+		}},
 		{route: "renew", ask: func(ctx context.Context, _ *wire.Worker) error { return renew(ctx, at()) }},
 		{route: "bundle", ask: func(ctx context.Context, _ *wire.Worker) error { return refresh(ctx, at()) }},
 	}
