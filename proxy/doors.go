@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/strangers"
 )
 
@@ -39,7 +40,8 @@ type doors struct {
 	mu   sync.Mutex
 	tls  *Door // the first for HTTP over TLS; nil: there is none
 	http *Door
-	open map[int]*portDoor // by port
+
+	ports []api.DoorPort // as of the last look at them
 }
 
 func (d *doors) hasTLS() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.tls != nil }
