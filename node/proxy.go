@@ -26,8 +26,10 @@ type Proxy struct {
 	// Listen opens a port that a service asks for; nil: none is opened.
 	Listen  func(port int) (net.Listener, error)
 	Trusted []netip.Prefix // who may say for whom they ask
-	Access  io.Writer      // gets a line for each request; nil: none
-	Sample  float64        // which share of requests Access gets; 0: all
+	// ProxyProtocol are whose connections begin with a header of the PROXY protocol
+	ProxyProtocol []netip.Prefix
+	Access        io.Writer // gets a line for each request; nil: none
+	Sample        float64   // which share of requests Access gets; 0: all
 }
 
 // Certs says where the proxy's certificates come from, beside a root of souk's own for its domains.
@@ -80,8 +82,9 @@ func (n *Node) openProxy(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted, Listen: c.Listen,
-		Access: c.Access, Sample: c.Sample, Front: n.front, Log: n.o.Log}
+	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted,
+		ProxyProtocol: c.ProxyProtocol, Listen: c.Listen, Access: c.Access, Sample: c.Sample, Front: n.front,
+		Log: n.o.Log}
 	if err := n.openCerts(ctx, c); err != nil {
 		return err
 	}

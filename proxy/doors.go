@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/proxy/proxyproto"
 	"github.com/soukhq/souk/strangers"
 )
 
@@ -74,6 +75,7 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 		h = p.o.Front(d)
 	}
 	s := p.server(h)
+	ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
 	if conf != nil {
 		s.TLSConfig = conf
 		ln = tls.NewListener(ln, conf)

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/proxyproto"
 )
 
 // Ports open and close as services come and go.
@@ -180,8 +181,9 @@ func (x *openPort) listen() error {
 	if err != nil {
 		return err
 	}
-	x.ln = ln
-	x.ports.served.Go(func() { x.accept(ln) })
+	x.ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
+	accepting := x.ln
+	x.ports.served.Go(func() { x.accept(accepting) })
 	return nil
 }
 
