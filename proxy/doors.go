@@ -61,6 +61,9 @@ func (d *doors) portTLS() int {
 // ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 for those who know that it is there,
 // or with conf over TLS. Requests that are under way then have drainTime to end.
 func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
+	if conf != nil {
+		conf = p.shown.follow(conf)
+	}
 	d := &Door{p: p, addr: ln.Addr(), TLS: conf}
 	p.doors.mu.Lock()
 	if conf != nil && p.doors.tls == nil {

@@ -65,6 +65,7 @@ type Proxy struct {
 	pools   pools
 	h2      h2Clients
 	doors   doors
+	shown   shownCerts
 	metrics *metrics
 	access  *accessLog
 	recent  recent

@@ -39,7 +39,8 @@ func (o *proxyFlags) add(f *pflag.FlagSet) {
 		DefaultHTTP+", or where that is taken any port that is free)")
 	f.StringVar(&o.HTTPS, "https", "off", "HOST:PORT at which the same come in over TLS, or off")
 	f.StringVar(&o.Certs, "certs", "",
-		"a directory with certificates of your own, NAME.crt and NAME.key, read again when they change")
+		"a directory with certificates of your own, NAME.crt and NAME.key, read again when they change; default.crt "+
+			"is for clients that name no host")
 	f.StringVar(&o.ACME, "acme", "", "the e-mail address of who agrees to the terms of an ACME authority, by which "+
 		"certificates are got for apps' names (default: none are)")
 	f.StringVar(&o.ACMEURL, "acme-directory", letsEncrypt, "the URL of the ACME authority")

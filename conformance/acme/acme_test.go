@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"io/fs"
 	"log"
@@ -153,6 +154,10 @@ func shown(t *testing.T, conf *tls.Config, name string) (*tls.ConnectionState, e
 	}()
 	c := tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err := c.HandshakeContext(t.Context()); err != nil {
+		if strings.Contains(err.Error(), "unrecognized name") { // the alert for what is not there
+			err = fault.Wrap(err, fault.NotFound, "no_certificate", "no certificate was shown")
+			return nil, errors.Join(err, <-refused)
+		}
 		return nil, <-refused
 	}
 	s := c.ConnectionState()

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -80,6 +81,10 @@ func shown(t *testing.T, conf *tls.Config, name string, protocols ...string) (*x
 	}()
 	c := tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: protocols})
 	if err := c.HandshakeContext(t.Context()); err != nil {
+		if strings.Contains(err.Error(), "unrecognized name") { // the alert for what is not there
+			err = fault.Wrap(err, fault.NotFound, "no_certificate", "no certificate was shown")
+			return nil, errors.Join(err, <-refused)
+		}
 		return nil, <-refused
 	}
 	return c.ConnectionState().PeerCertificates[0], nil
