@@ -83,8 +83,8 @@ func TestAHeaderOfAnybody(t *testing.T) {
 	r := newRig(t, behindAFront("10.0.0.0/8", nil))
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	c := r.connect()
-	c.send(headerOne + "GET / HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
-	if resp, _ := c.answer("GET"); resp.StatusCode != http.StatusBadRequest {
+	c.Send(headerOne + "GET / HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+	if resp, _ := c.Answer("GET"); resp.StatusCode != http.StatusBadRequest {
 		t.Error(resp.Status)
 	}
 	if resp, body := r.get("shop", "/"); resp.StatusCode != http.StatusOK || body != "m1 GET / " {
