@@ -301,10 +301,13 @@ func (a *acmeCerts) order(now time.Time) bool {
 	return true
 }
 
-// list lists the certificates on disk.
+// list lists the certificates on disk, and the copies of those that other members have.
 func (a *acmeCerts) list() (list []Info) {
 	certs, failed := a.store.certificates(a.ctx), map[string]failure{}
 	a.mu.Lock()
+	for _, c := range a.copies {
+		certs = append(certs, c.Leaf)
+	}
 	for name, f := range a.failed {
 		failed[name] = f
 	}

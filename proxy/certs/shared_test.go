@@ -147,6 +147,9 @@ func TestCopiesAreRenewed(t *testing.T) {
 	if ordered.Load() > 0 {
 		t.Errorf("%d questions to the authority", ordered.Load())
 	}
+	if list := c.Certificates(); len(list) != 1 || list[0].Source != "acme" || list[0].Names[0] != name {
+		t.Errorf("%+v", list)
+	}
 	if _, _, err := c.Shared(t.Context(), "bad..name", false); !fault.Is(err, fault.Invalid) {
 		t.Errorf("no name: %v", err)
 	}
