@@ -88,13 +88,18 @@ const ownID = "\x00"
 // IsOwnID reports whether a key stands for a client's own id.
 func IsOwnID(key string) bool { return strings.HasPrefix(key, ownID) }
 
-// Deciders returns the members in the order in which they decide a claim (rendezvous hashing; Thaler and Ravishankar,
-// 1998): the first that can be asked does. Every member that knows the same others finds the same order, and one more
-// or less moves only what it decides itself.
+// Deciders returns the members in the order in which they decide a claim: the first that can be asked does.
 func (c *Claim) Deciders(members []WorkerID) []WorkerID {
+	return Rendezvous(members, string(c.Kind)+"\x00"+c.App+"\x00"+c.Value)
+}
+
+// Rendezvous returns members in the order in which they care for something (rendezvous hashing; Thaler and Ravishankar,
+// 1998). Every member that knows the same others finds the same order, one more or less moves only what it cares for
+// itself, and of two members the same one goes first whoever else there is.
+func Rendezvous(members []WorkerID, what string) []WorkerID {
 	weight := make(map[WorkerID]uint64, len(members))
 	for _, id := range members {
-		sum := sha256.Sum256([]byte(string(c.Kind) + "\x00" + c.App + "\x00" + c.Value + "\x00" + string(id)))
+		sum := sha256.Sum256([]byte(what + "\x00" + string(id)))
 		weight[id] = binary.BigEndian.Uint64(sum[:8])
 	}
 	return slices.SortedFunc(slices.Values(members), func(a, b WorkerID) int {

@@ -72,6 +72,7 @@ type Member struct {
 	tell     reporter
 	telling  sync.Mutex   // of a machine: the fleet and the others are told in one order
 	proxy    http.Handler // what other members' proxies send here goes to it; nil: there is none
+	certs    wire.Certs   // of the proxy, which those of others ask; nil: it has none
 	loads    *fleet.Loads
 	api      string
 	begun    atomic.Bool
@@ -247,7 +248,7 @@ func (m *Member) Run(ctx context.Context) error {
 		Signer:  m.signer(),
 		Members: m.addresses,
 		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
-		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy,
+		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },
 		NewerKeys: m.issuers.announced,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 
@@ -25,8 +26,10 @@ type Proxy struct {
 	// Listen opens a port that a service asks for; nil: none is opened.
 	Listen  func(port int) (net.Listener, error)
 	Trusted []netip.Prefix // who may say for whom they ask
-	Access  io.Writer      // gets a line for each request; nil: none
-	Sample  float64        // which share of requests Access gets; 0: all
+	// ProxyProtocol are whose connections begin with a header of the PROXY protocol
+	ProxyProtocol []netip.Prefix
+	Access        io.Writer // gets a line for each request; nil: none
+	Sample        float64   // which share of requests Access gets; 0: all
 }
 
 // Certs says where the proxy's certificates come from, beside a root of souk's own for its domains.
@@ -48,11 +51,29 @@ func (n *Node) openCerts(ctx context.Context, c *Proxy) (err error) {
 		return fault.Wrap(err, fault.Unavailable, "dir", "the directory %s cannot be made", dir)
 	}
 	n.certs, err = certs.New(ctx, certs.Options{Dir: dir, Files: c.Certs.Files, ACME: c.Certs.ACME, Local: c.Domains,
-		Allowed: func(name string) bool { return n.proxy.Answers(name) }, Log: n.o.Log})
+		Allowed: n.answers, Others: n.otherProxies(), Log: n.o.Log})
 	if err == nil {
 		n.closers = append(n.closers, func() error { n.certs.Close(); return nil })
 	}
 	return err
+}
+
+func (n *Node) answers(name string) bool { return n.proxy.Answers(name) }
+
+// otherProxies returns what this process's proxy asks those of other members; nil where it is alone.
+func (n *Node) otherProxies() certs.Others {
+	if n.o.Member == nil {
+		return nil
+	}
+	return member.ProxiesOf(n.o.Member)
+}
+
+// front stands before the doors for HTTP in the clear: an ACME authority may look at any member.
+func (n *Node) front(h http.Handler) http.Handler {
+	if n.certs != nil {
+		return n.certs.HTTPChallenge(h)
+	}
+	return certs.Respond(h, n.answers, n.otherProxies())
 }
 
 // openProxy makes the proxy, which is the owner of the machines of this process's workers.
@@ -61,14 +82,14 @@ func (n *Node) openProxy(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted, Listen: c.Listen,
-		Access: c.Access, Sample: c.Sample, Log: n.o.Log}
-	o.Make = n.another
+	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted,
+		ProxyProtocol: c.ProxyProtocol, Listen: c.Listen, Access: c.Access, Sample: c.Sample, Front: n.front,
+		Log: n.o.Log, Make: n.another}
 	if err := n.openCerts(ctx, c); err != nil {
 		return err
 	}
 	if n.certs != nil {
-		o.TLS, o.Front = n.certs.TLS(), n.certs.HTTPChallenge
+		o.TLS = n.certs.TLS()
 	}
 	for _, w := range n.workers {
 		o.Workers = append(o.Workers, w)
@@ -86,6 +107,9 @@ func (n *Node) openProxy(ctx context.Context) error {
 	n.proxy = proxy.New(o)
 	if m := n.o.Member; m != nil {
 		member.ProxiesOf(m).Serve(n.proxy.Members())
+		if n.certs != nil {
+			member.ProxiesOf(m).ServeCerts(n.certs)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/proxy/proxyproto"
 	"github.com/soukhq/souk/strangers"
 )
 
@@ -44,7 +46,8 @@ type doors struct {
 	none chan struct{} // is closed when n falls to 0; nil: nobody waits for that
 	tls  *Door         // the first for HTTP over TLS; nil: there is none
 	http *Door
-	open map[int]*portDoor // by port
+
+	ports []api.DoorPort // as of the last look at them
 }
 
 // enter counts doors for HTTP.
@@ -89,6 +92,9 @@ func (d *doors) portTLS() int {
 func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
 	p.doors.enter(1)
 	defer p.doors.enter(-1)
+	if conf != nil {
+		conf = p.shown.follow(conf)
+	}
 	d := &Door{p: p, addr: ln.Addr(), TLS: conf}
 	p.doors.mu.Lock()
 	if conf != nil && p.doors.tls == nil {
@@ -103,6 +109,7 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 		h = p.o.Front(d)
 	}
 	s := d.server(h)
+	ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
 	if conf != nil {
 		s.TLSConfig = conf
 		ln = tls.NewListener(ln, conf)
@@ -156,10 +163,7 @@ func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) 
 		defer close(ended)
 		<-ctx.Done()
 		_ = ln.Close() // what fails ends with the server
-		d.ending.Store(true)
-		for begin := time.Now(); d.conns.Load() > 0 && time.Since(begin) < farewell; {
-			<-time.After(lookAgain)
-		}
+		d.sayFarewell()
 		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 		defer done()
 		if s.Shutdown(drain) != nil {
@@ -172,6 +176,14 @@ func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) 
 		return nil
 	}
 	return err
+}
+
+// sayFarewell has clients go with their next answer, and returns when they have, or had time to.
+func (d *Door) sayFarewell() {
+	d.ending.Store(true)
+	for begin := time.Now(); d.conns.Load() > 0 && time.Since(begin) < farewell; {
+		<-time.After(lookAgain)
+	}
 }
 
 // bidFarewell has the client of a request told that its connection ends with the answer, where the door is ending.

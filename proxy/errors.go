@@ -58,6 +58,9 @@ const ErrorHeader = "Souk-Error"
 
 // statusOf returns the status of an error that is answered.
 func statusOf(f *fault.Error) int {
+	if f.Code == codeMisdirected {
+		return http.StatusMisdirectedRequest
+	}
 	switch f.Kind {
 	case fault.NotFound:
 		return http.StatusNotFound

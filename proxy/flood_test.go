@@ -30,9 +30,9 @@ func TestIdleConnectionsHaveABound(t *testing.T) {
 		c := r.connect()
 		switch i % 3 {
 		case 1:
-			c.send("GET / HTTP/1.1\r\nHo") // and no more
+			c.Send("GET / HTTP/1.1\r\nHo") // and no more
 		case 2:
-			c.send(http2.ClientPreface)
+			c.Send(http2.ClientPreface)
 		}
 		if i == n/2 {
 			if _, body := r.get("shop", "/"); body != "m1 GET / " {
@@ -40,7 +40,7 @@ func TestIdleConnectionsHaveABound(t *testing.T) {
 			}
 		}
 	}
-	if rest, err := io.ReadAll(first.br); err != nil && strings.Contains(err.Error(), "timeout") {
+	if rest, err := io.ReadAll(first.In); err != nil && strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the first one is still there: %q, %v", rest, err)
 	}
 	if _, body := r.get("shop", "/"); body != "m1 GET / " {
@@ -54,8 +54,8 @@ func TestStrangersMakeNoPools(t *testing.T) {
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	c := r.connect()
 	for i := range 500 {
-		c.send(fmt.Sprintf("GET / HTTP/1.1\r\nHost: app%d.localhost\r\n\r\n", i))
-		if resp, _ := c.answer("GET"); resp.StatusCode != 404 {
+		c.Send(fmt.Sprintf("GET / HTTP/1.1\r\nHost: app%d.localhost\r\n\r\n", i))
+		if resp, _ := c.Answer("GET"); resp.StatusCode != 404 {
 			t.Fatal(resp.Status)
 		}
 	}
@@ -84,7 +84,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 	t.Run("rapid reset", func(t *testing.T) {
 		f := r.frames()
-		go func() { _, _ = io.Copy(io.Discard, f.c.br) }()
+		go func() { _, _ = io.Copy(io.Discard, f.c.In) }()
 		for i := uint32(1); i < 4000; i += 2 {
 			err := f.WriteHeaders(
 				http2.HeadersFrameParam{StreamID: i, BlockFragment: head(), EndHeaders: true, EndStream: true},
@@ -142,8 +142,8 @@ func TestARequestThatMeetsTheStop(t *testing.T) {
 		all.Go(func() {
 			c := r.connect()
 			for range times {
-				c.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 1\r\n\r\nx")
-				if resp, body := c.answer("POST"); body != "m1 POST / x" {
+				c.Send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 1\r\n\r\nx")
+				if resp, body := c.Answer("POST"); body != "m1 POST / x" {
 					t.Errorf("%s %q", resp.Status, body)
 					return
 				}
@@ -175,14 +175,14 @@ func TestASlowHead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c := r.connect()
-	c.send("GET / HTTP/1.1\r\nHost: shop.localhost\r\nX: ")
+	c.Send("GET / HTTP/1.1\r\nHost: shop.localhost\r\nX: ")
 	begin := time.Now()
 	for i := 0; ; i++ {
 		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := c.br.Peek(1); err == nil || !strings.Contains(err.Error(), "timeout") {
+		if _, err := c.In.Peek(1); err == nil || !strings.Contains(err.Error(), "timeout") {
 			break
 		}
-		c.send("y")
+		c.Send("y")
 		if time.Since(begin) > waittest.Patience {
 			t.Fatal("it lasts")
 		}

@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -23,6 +22,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/proxy/hop/hoptest"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -388,42 +388,10 @@ func (r *rig) knows(g *guest, state machine.State) {
 	r.fleet.Update(func(e *fleet.Edit) { e.Machine(m) })
 }
 
-// raw is a connection to the door, on which bytes are sent as they are.
-type raw struct {
-	net.Conn
-	t  *testing.T
-	br *bufio.Reader
-}
-
-func (r *rig) connect() *raw {
+// connect returns a connection to the door, on which bytes are sent as they are.
+func (r *rig) connect() *hoptest.Client {
 	r.t.Helper()
-	c, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(waittest.Patience))
-	return &raw{c, r.t, bufio.NewReader(c)}
-}
-
-func (c *raw) send(s string) {
-	if _, err := io.WriteString(c, s); err != nil {
-		c.t.Error(err)
-	}
-}
-
-func (c *raw) answer(method string) (*http.Response, string) {
-	c.t.Helper()
-	resp, err := http.ReadResponse(c.br, &http.Request{Method: method})
-	if err != nil {
-		c.t.Error(err)
-		return &http.Response{Header: http.Header{}}, ""
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Errorf("after %q: %v", body, err)
-	}
-	return resp, string(body)
+	return hoptest.Connect(r.t, r.addr)
 }
 
 // get asks for a path of an app, with fields.
@@ -443,8 +411,8 @@ func (r *rig) do(method, app, path, body string, fields ...string) (*http.Respon
 	if body != "" {
 		head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n"
 	}
-	c.send(head + "\r\n" + body)
-	return c.answer(method)
+	c.Send(head + "\r\n" + body)
+	return c.Answer(method)
 }
 
 func withFar(to far) func(*proxy.Options) { return func(o *proxy.Options) { o.Far = to } }

@@ -2,31 +2,51 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
+	"iter"
+	"maps"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/proxyproto"
 )
 
-// Doors of single ports open and close as services come and go.
+// Ports open and close as services come and go.
 const (
 	portsEvery = 100 * time.Millisecond // between two looks
-	portsAgain = 5 * time.Second        // until a port that could not be opened is tried again
+	portsFirst = 100 * time.Millisecond // until a port that could not be opened is tried again; twice as long each time
+	portsAgain = 5 * time.Second        // at most
 	maxPorts   = 1024
 )
 
-// portDoor is an open port.
-type portDoor struct {
-	Door
-	handlers []string
-	proxy    int // version of the PROXY protocol that machines get; 0: none
-	end      context.CancelFunc
-	failed   time.Time // when it could not be opened
+// openPort is a port that services ask for. Its listener stays as long as they do. How a connection is served is
+// settled when it comes in: one that is open goes on as it began, also when another app has the port by then.
+type openPort struct {
+	ports *ports
+	port  int
+	door  atomic.Pointer[portDoor] // of connections that come in
+	ended atomic.Pointer[error]    // why nothing comes in any more; nil: it does
+
+	// the loop's own
+	ln     net.Listener // nil: it is not open
+	failed error        // why
+	tried  time.Time
+	wait   time.Duration // from then on
+}
+
+// ports are those that are open.
+type ports struct {
+	p      *Proxy
+	ctx    context.Context //nolint:containedctx // of connections, which outlast what the services say
+	served sync.WaitGroup
+	open   map[int]*openPort
+	ended  chan struct{} // something came in for the last time
 }
 
 // openPorts keeps the ports open that services ask for, until ctx ends.
@@ -35,26 +55,20 @@ func (p *Proxy) openPorts(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	var g errgroup.Group
-	defer func() { _ = g.Wait() }() // they return none
+	all := &ports{p: p, ctx: ctx, open: map[int]*openPort{}, ended: make(chan struct{}, 1)}
+	defer all.served.Wait()
+	defer func() {
+		for _, x := range all.open {
+			x.close()
+		}
+	}()
 	for {
 		s := p.o.Fleet.Snapshot()
-		wanted := map[int]string{}
-		for o := range s.Outside() {
-			if o.Host != "" {
-				break
-			}
-			if _, first := wanted[o.Port]; !first && len(wanted) < maxPorts {
-				wanted[o.Port] = o.App
-			}
-		}
-		p.closePorts(wanted)
-		for port, app := range wanted {
-			p.openPort(ctx, &g, port, app)
-		}
+		again := all.follow(portsOfApps(s.Outside()))
 		select {
 		case <-s.Past():
-		case <-time.After(portsAgain):
+		case <-all.ended:
+		case <-time.After(again):
 		case <-ctx.Done():
 			return
 		}
@@ -66,47 +80,159 @@ func (p *Proxy) openPorts(ctx context.Context) {
 	}
 }
 
-func (p *Proxy) closePorts(wanted map[int]string) {
-	p.doors.mu.Lock()
-	defer p.doors.mu.Unlock()
-	for port, d := range p.doors.open {
-		if wanted[port] != d.App {
-			if d.end != nil {
-				d.end()
+// portsOfApps returns whose the ports are that services ask for.
+func portsOfApps(outside iter.Seq[fleet.Outside]) map[int]string {
+	wanted := map[int]string{}
+	for o := range outside {
+		if o.Host != "" {
+			break
+		}
+		if _, first := wanted[o.Port]; !first && len(wanted) < maxPorts {
+			wanted[o.Port] = o.App
+		}
+	}
+	return wanted
+}
+
+// follow opens and closes ports, and returns when to look again though nothing changes.
+func (a *ports) follow(wanted map[int]string) (again time.Duration) {
+	for port, x := range a.open {
+		if _, is := wanted[port]; !is {
+			x.close()
+			x.door.Load().end()
+			delete(a.open, port)
+		}
+	}
+	again = portsAgain
+	for port, app := range wanted {
+		x := a.open[port]
+		if x == nil {
+			x = &openPort{ports: a, port: port}
+			a.open[port] = x
+		}
+		if x.follow(app, time.Now()); x.failed != nil {
+			again = min(again, max(time.Until(x.tried.Add(x.wait)), time.Millisecond))
+		}
+	}
+	a.tell()
+	return again
+}
+
+// tell has Doors say what is open.
+func (a *ports) tell() {
+	list := make([]api.DoorPort, 0, len(a.open))
+	for _, port := range slices.Sorted(maps.Keys(a.open)) {
+		x := a.open[port]
+		one := api.DoorPort{Port: port, App: x.door.Load().App, Shut: x.ln == nil}
+		if x.ln != nil {
+			one.At = x.ln.Addr().String()
+		}
+		list = append(list, one)
+	}
+	d := &a.p.doors
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ports = list
+}
+
+// follow has the port be as the services say.
+func (x *openPort) follow(app string, now time.Time) {
+	if why := x.ended.Swap(nil); why != nil {
+		x.close()
+		x.fail(*why, app, now)
+	}
+	handlers, version := x.ports.p.handlersOf(key{app: app, port: x.port})
+	old := x.door.Load()
+	changed := old == nil || old.App != app || old.proxy != version || !slices.Equal(old.handlers, handlers)
+	if !changed && (x.ln != nil || now.Sub(x.tried) < x.wait) {
+		return
+	}
+	d := &portDoor{Door: Door{p: x.ports.p, App: app, Port: x.port}, handlers: handlers, proxy: version}
+	err := d.begin(x.ports)
+	x.door.Store(d)
+	if err == nil && x.ln == nil {
+		err = x.listen()
+	}
+	if err != nil {
+		x.close()
+		x.fail(err, app, now)
+	} else {
+		x.failed, x.wait = nil, 0
+	}
+	if old != nil {
+		old.end()
+	}
+}
+
+// fail keeps why the port is not open, and logs it once.
+func (x *openPort) fail(err error, app string, now time.Time) {
+	if x.failed == nil || x.failed.Error() != err.Error() {
+		x.ports.p.o.Log.Warn("a port that a service asks for cannot be opened here", "app", app, "port", x.port, "err",
+			err)
+		x.wait = 0
+	}
+	x.failed, x.tried = err, now
+	x.wait = min(max(2*x.wait, portsFirst), portsAgain)
+}
+
+func (x *openPort) listen() error {
+	p := x.ports.p
+	ln, err := p.o.Listen(x.port)
+	if err != nil {
+		return err
+	}
+	x.ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
+	accepting := x.ln
+	x.ports.served.Go(func() { x.accept(accepting) })
+	return nil
+}
+
+// close closes the port. Connections that are open go on.
+func (x *openPort) close() {
+	if x.ln != nil {
+		x.ln.Close()
+		x.ln = nil
+	}
+}
+
+// accept takes what comes in, until the listener is closed or fails.
+func (x *openPort) accept(ln net.Listener) {
+	ctx := x.ports.ctx
+	for {
+		c, err := ln.Accept()
+		switch {
+		case err == nil:
+			x.ports.served.Go(func() { x.take(c) })
+		case errors.Is(err, net.ErrClosed) || ctx.Err() != nil:
+			return
+		case !passes(err):
+			x.ended.Store(&err)
+			select {
+			case x.ports.ended <- struct{}{}:
+			default:
 			}
-			delete(p.doors.open, port)
+			return
+		default: // out of descriptors: wait for some to be closed
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
 		}
 	}
 }
 
-func (p *Proxy) openPort(ctx context.Context, g *errgroup.Group, port int, app string) {
-	p.doors.mu.Lock()
-	defer p.doors.mu.Unlock()
-	old := p.doors.open[port]
-	if old != nil && (old.failed.IsZero() || time.Since(old.failed) < portsAgain) {
-		return
-	}
-	d := &portDoor{Door: Door{p: p, App: app, Port: port}}
-	d.handlers, d.proxy = p.handlersOf(key{app: app, port: port})
-	if p.doors.open == nil {
-		p.doors.open = map[int]*portDoor{}
-	}
-	p.doors.open[port] = d
-	ln, err := p.o.Listen(port)
-	if err != nil {
-		if d.failed = time.Now(); old == nil {
-			p.o.Log.Warn("a port that a service asks for cannot be opened here", "app", app, "port", port, "err", err)
+// take has the door that there is now serve a connection.
+func (x *openPort) take(c net.Conn) {
+	for {
+		d := x.door.Load()
+		if d.take(x.ports.ctx, c) {
+			return
 		}
-		return
-	}
-	d.addr = ln.Addr()
-	ctx, d.end = context.WithCancel(ctx)
-	g.Go(func() error {
-		if err := d.serve(ctx, ln); err != nil && ctx.Err() == nil {
-			p.o.Log.Warn("a port of a service is not served any more", "app", app, "port", port, "err", err)
+		if d == x.door.Load() { // the port is closed
+			c.Close()
+			return
 		}
-		return nil
-	})
+	}
 }
 
 // handlersOf returns what is done to the connections of a port of an app.
@@ -126,48 +252,4 @@ func (p *Proxy) handlersOf(k key) (handlers []string, proxyProtocol int) {
 		return s.Ports[i].Handlers, proxyProtocol
 	}
 	return nil, 0
-}
-
-// serve serves a port until ctx ends.
-func (d *portDoor) serve(ctx context.Context, ln net.Listener) error {
-	if slices.Contains(d.handlers, "tls") {
-		if d.p.o.TLS == nil {
-			ln.Close()
-			return errNoTLS
-		}
-		d.TLS = d.p.o.TLS.Clone()
-		if !slices.Contains(d.handlers, "http") {
-			d.TLS.NextProtos = nil
-		}
-		ln = tls.NewListener(ln, d.TLS)
-	}
-	if slices.Contains(d.handlers, "http") {
-		return d.serveUntil(ctx, d.server(&d.Door), ln)
-	}
-	return d.serveTCP(ctx, ln)
-}
-
-// serveTCP leads connections to machines until ctx ends. Those that are open then are closed.
-func (d *portDoor) serveTCP(ctx context.Context, ln net.Listener) error {
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	stop := context.AfterFunc(ctx, func() { ln.Close() })
-	defer stop()
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if !passes(err) {
-				return err
-			}
-			select { // out of descriptors: wait for some to be closed
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
-			}
-			continue
-		}
-		conns.Go(func() { d.lead(ctx, c) })
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,20 +19,54 @@ import (
 
 // ports opens any port that is asked for at one of the host's choice.
 type ports struct {
-	mu   sync.Mutex
-	open map[int]net.Listener
+	mu     sync.Mutex
+	open   map[int]net.Listener
+	opened int
+	fails  int // so many of the next tries
+	broken chan error
 }
 
 func (p *ports) listen(port int) (net.Listener, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fails > 0 {
+		p.fails--
+		return nil, syscall.EADDRINUSE
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.open[port] = ln
+	p.opened++
+	if p.broken != nil {
+		return breaking{ln, p.broken}, nil
+	}
 	return ln, nil
 }
+
+// breaking is a listener that fails at once when it is told to.
+type breaking struct {
+	net.Listener
+	broken chan error
+}
+
+func (b breaking) Accept() (net.Conn, error) {
+	type got struct {
+		c   net.Conn
+		err error
+	}
+	next := make(chan got, 1)
+	go func() { c, err := b.Listener.Accept(); next <- got{c, err} }()
+	select {
+	case x := <-next:
+		return x.c, x.err
+	case err := <-b.broken:
+		return nil, err
+	}
+}
+
+func (p *ports) count() int { p.mu.Lock(); defer p.mu.Unlock(); return p.opened }
 
 func (p *ports) at(port int) net.Listener {
 	p.mu.Lock()

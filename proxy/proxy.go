@@ -34,6 +34,9 @@ type Options struct {
 	Domains []string
 	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.
 	Trusted []netip.Prefix
+	// ProxyProtocol are those whose connections begin with a header of the PROXY protocol, at each door: proxies in front
+	// that pass on bytes.
+	ProxyProtocol []netip.Prefix
 	// Listen opens a port that some app's service asks for, and TLS is what those have that end TLS here. nil: only
 	// HTTP is served, by name.
 	Listen func(port int) (net.Listener, error)
@@ -66,6 +69,7 @@ type Proxy struct {
 	pools   pools
 	h2      h2Clients
 	doors   doors
+	shown   shownCerts
 	metrics *metrics
 	access  *accessLog
 	recent  recent

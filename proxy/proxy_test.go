@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/proxy/hop/hoptest"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -25,17 +26,17 @@ func TestOneWakeForABurst(t *testing.T) {
 	r.host.slow = make(chan struct{})
 	const burst = 200
 	var all sync.WaitGroup
-	conns := make([]*raw, burst)
+	conns := make([]*hoptest.Client, burst)
 	for i := range conns {
 		conns[i] = r.connect()
-		conns[i].send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: shop.localhost\r\n\r\n", i))
+		conns[i].Send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: shop.localhost\r\n\r\n", i))
 	}
 	waittest.See(t, "all are held", func() string { return metric(t, r, "held_requests") },
 		func(held string) bool { return strings.Contains(held, fmt.Sprint(burst)) })
 	close(r.host.slow)
 	for i, c := range conns {
 		all.Go(func() {
-			resp, body := c.answer("GET")
+			resp, body := c.Answer("GET")
 			if want := fmt.Sprintf("m1 GET /%d ", i); resp.StatusCode != 200 || body != want {
 				t.Errorf("%s %q", resp.Status, body)
 			}
@@ -113,8 +114,8 @@ func TestNames(t *testing.T) {
 		"shop.localhost:123456": "400", "shop.localhost,blog.example": "400", "": "400", "shop.localhost%00": "400",
 	} {
 		c := r.connect()
-		c.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
-		resp, body := c.answer("GET")
+		c.Send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
+		resp, body := c.Answer("GET")
 		if got := body + " " + resp.Status; !strings.HasPrefix(body, want+" ") &&
 			!strings.HasPrefix(resp.Status, want) {
 			t.Errorf("%q: %s", host, got)

@@ -19,13 +19,7 @@ func (p *Proxy) Doors() api.Doors {
 	if d.tls != nil {
 		out.HTTPS = append(out.HTTPS, d.tls.addr.String())
 	}
-	for port, x := range d.open {
-		one := api.DoorPort{Port: port, App: x.App, Shut: !x.failed.IsZero()}
-		if !one.Shut && x.addr != nil {
-			one.At = x.addr.String()
-		}
-		out.Ports = append(out.Ports, one)
-	}
+	out.Ports = append(out.Ports, d.ports...)
 	return out
 }
 

@@ -74,6 +74,9 @@ func (x *exchange) serve() error {
 	if err := wellFormed(x.r); err != nil {
 		return err
 	}
+	if err := x.misdirected(); err != nil {
+		return err
+	}
 	k, err := x.p.keyOf(x.door, x.r.Host)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/hop/hoptest"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -351,14 +352,14 @@ func TestSmuggling(t *testing.T) {
 func clip(s string) string { return s[:min(len(s), 600)] }
 
 // halfClosed returns all that a door says until it closes.
-func halfClosed(c *raw) string {
+func halfClosed(c *hoptest.Client) string {
 	var all bytes.Buffer
 	buf := make([]byte, 4096)
 	for half := false; ; {
 		if !half {
 			_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		}
-		n, err := c.br.Read(buf)
+		n, err := c.In.Read(buf)
 		all.Write(buf[:n])
 		var slow net.Error
 		if errors.As(err, &slow) && slow.Timeout() && !half {
@@ -391,15 +392,15 @@ func newRecorded(t *testing.T, way string) (*rig, *recorder) {
 // frames is a client of HTTP/2 that writes what it is given.
 type frames struct {
 	*http2.Framer
-	c   *raw
+	c   *hoptest.Client
 	buf bytes.Buffer
 	enc *hpack.Encoder
 }
 
 func (r *rig) frames() *frames {
 	c := r.connect()
-	c.send(http2.ClientPreface)
-	f := &frames{Framer: http2.NewFramer(c, c.br), c: c}
+	c.Send(http2.ClientPreface)
+	f := &frames{Framer: http2.NewFramer(c, c.In), c: c}
 	f.enc = hpack.NewEncoder(&f.buf)
 	f.AllowIllegalWrites = true
 	_ = f.WriteSettings()

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ type Options struct {
 	Capacity cluster.Resources // of each worker; zero: room for 16 machines of the smallest size
 	Knobs    gossip.Knobs      // zero: gossiptest.Fast
 	Log      io.Writer         // of all members; nil: nowhere
+	// Proxy changes what the proxy of a member is; nil: it serves HTTP, for names below localhost
+	Proxy func(i int, p *node.Proxy)
 }
 
 // region is every member's.
@@ -338,10 +341,14 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 		return nil, nil, err
 	}
 	x.http = door.Addr().String()
+	how := &node.Proxy{HTTP: door, Domains: []string{"localhost"}}
+	if c.o.Proxy != nil {
+		c.o.Proxy(slices.Index(c.members, x), how)
+	}
 	n, err = node.New(
 		ctx,
 		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w}, Version: "test",
-			DecisionMB: 1, Member: x.m, Log: log, Proxy: &node.Proxy{HTTP: door, Domains: []string{"localhost"}},
+			DecisionMB: 1, Member: x.m, Log: log, Proxy: how,
 			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
 	)
 	if err != nil {

@@ -77,6 +77,7 @@ type Options struct {
 	// Proxy serves what the proxies of other members send here for machines of this one, over HTTP/1.1; nil: this
 	// member has no proxy.
 	Proxy http.Handler
+	Certs Certs // of the proxy; nil: it has none
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
 }

@@ -153,6 +153,9 @@ func routes() map[string]route {
 		pathTokens: {serve: (*Server).tokens},
 		pathKeys:   {role: pki.Issuer, serve: (*Server).keys},
 		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
+
+		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
+		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},
 	}
 	maps.Copy(all, verbs())
 	maps.Copy(all, streams())

@@ -318,10 +318,14 @@ func caddy(listen, backend string) (file, text string, argv []string) {
 	return "Caddyfile", `{
   admin off
   auto_https off
-  log { output file DIR/caddy.log }
+  log {
+    output file DIR/caddy.log
+  }
 }
 http://` + listen + ` {
-  log { output file DIR/caddy-access.log }
+  log {
+    output file DIR/caddy-access.log
+  }
   reverse_proxy ` + backend + `
 }
 `, []string{"caddy", "run", "--config", "FILE", "--adapter", "caddyfile"}

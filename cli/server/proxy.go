@@ -26,6 +26,7 @@ type proxyFlags struct {
 	Ports   string
 	Domains []string
 	Trusted []string
+	Proxies []string
 	Access  string
 	Sample  float64
 }
@@ -38,7 +39,8 @@ func (o *proxyFlags) add(f *pflag.FlagSet) {
 		DefaultHTTP+", or where that is taken any port that is free)")
 	f.StringVar(&o.HTTPS, "https", "off", "HOST:PORT at which the same come in over TLS, or off")
 	f.StringVar(&o.Certs, "certs", "",
-		"a directory with certificates of your own, NAME.crt and NAME.key, read again when they change")
+		"a directory with certificates of your own, NAME.crt and NAME.key, read again when they change; default.crt "+
+			"is for clients that name no host")
 	f.StringVar(&o.ACME, "acme", "", "the e-mail address of who agrees to the terms of an ACME authority, by which "+
 		"certificates are got for apps' names (default: none are)")
 	f.StringVar(&o.ACMEURL, "acme-directory", letsEncrypt, "the URL of the ACME authority")
@@ -49,6 +51,9 @@ func (o *proxyFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.Trusted, "trusted-proxy", nil,
 		"a network such as 10.0.0.0/8 of proxies in front, which may say for whom they ask (X-Forwarded-For); "+
 			"repeatable")
+	f.StringArrayVar(&o.Proxies, "proxy-protocol-from", nil,
+		"a network such as 10.0.0.0/8 of proxies in front whose connections begin with a header of the PROXY "+
+			"protocol, version 1 or 2, at each door for requests; repeatable")
 	f.StringVar(&o.Access, "access-log", "", "a file to which a line of JSON goes for each request; - is stderr")
 	f.Float64Var(&o.Sample, "access-log-share", 1,
 		"which share of the requests the access log gets, those that fail or wake a machine always")
@@ -68,12 +73,11 @@ func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 	if o.Sample < 0 || o.Sample > 1 {
 		return p, cli.Usagef("--access-log-share is 0 to 1, not %v", o.Sample)
 	}
-	for _, t := range o.Trusted {
-		net, err := netip.ParsePrefix(t)
-		if err != nil {
-			return p, cli.Usagef("--trusted-proxy is a network such as 10.0.0.0/8, not %q", t)
-		}
-		how.Trusted = append(how.Trusted, net)
+	if how.Trusted, err = networks("--trusted-proxy", o.Trusted); err != nil {
+		return p, err
+	}
+	if how.ProxyProtocol, err = networks("--proxy-protocol-from", o.Proxies); err != nil {
+		return p, err
 	}
 	if o.Ports != "off" {
 		if _, err := netip.ParseAddr(o.Ports); err != nil {
@@ -103,6 +107,18 @@ func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 		return p, errors.Join(err, p.close())
 	}
 	return p, nil
+}
+
+// networks reads what a flag names.
+func networks(flag string, list []string) (all []netip.Prefix, err error) {
+	for _, text := range list {
+		n, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, cli.Usagef("%s is a network such as 10.0.0.0/8, not %q", flag, text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // overTLS opens the door for HTTP over TLS, and says where certificates come from.

@@ -48,6 +48,7 @@ var freeText = []string{
 	"owner",
 	"peer",
 	"ports",
+	"proxy-protocol-from",
 	"reason",
 	"request",
 	"reserve",

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"io/fs"
 	"log"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/miekg/dns"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/certs"
 	"github.com/soukhq/souk/wait/waittest"
@@ -42,24 +45,35 @@ type authority struct {
 	*httptest.Server
 	trust, roots *x509.CertPool // to reach it; of what it issues
 	ca           *ca.CAImpl
+	orders       atomic.Int64 // that were made
 }
 
 // newAuthority starts a Pebble that finds all names at this host, at the ports of two listeners. Its certificates last
 // for some seconds; 0: for long.
-func newAuthority(t *testing.T, http, https net.Listener, seconds uint64) *authority {
+func newAuthority(t *testing.T, plain, https net.Listener, seconds uint64) *authority {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	a := &authority{ca: ca.New(quiet, store, "", "ecdsa", 0, 1,
 		map[string]ca.Profile{"default": {ValidityPeriod: seconds}})}
-	v := va.New(quiet, port(http), port(https), false, names(t), store)
+	v := va.New(quiet, port(plain), port(https), false, names(t), store)
 	front := wfe.New(quiet, store, v, a.ca, []string{"pebble.letsencrypt.org"}, true, false, 1, 1)
-	a.Server = httptest.NewTLSServer(front.Handler())
+	h := front.Handler()
+	a.Server = httptest.NewTLSServer(counting(h, &a.orders))
 	t.Cleanup(a.Close)
 	a.trust, a.roots = x509.NewCertPool(), x509.NewCertPool()
 	a.trust.AddCert(a.Certificate())
 	a.roots.AddCert(a.ca.GetRootCert(0).Cert)
 	return a
+}
+
+func counting(h http.Handler, orders *atomic.Int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/order-plz" {
+			orders.Add(1)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (a *authority) options(o certs.ACME) *certs.ACME {
@@ -140,6 +154,10 @@ func shown(t *testing.T, conf *tls.Config, name string) (*tls.ConnectionState, e
 	}()
 	c := tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err := c.HandshakeContext(t.Context()); err != nil {
+		if strings.Contains(err.Error(), "unrecognized name") { // the alert for what is not there
+			err = fault.Wrap(err, fault.NotFound, "no_certificate", "no certificate was shown")
+			return nil, errors.Join(err, <-refused)
+		}
 		return nil, <-refused
 	}
 	s := c.ConnectionState()
@@ -227,15 +245,31 @@ func TestOverHTTP(t *testing.T) {
 	}
 }
 
+// others are other members, which are asked for challenges alone.
+type others map[string]*certs.Certs
+
+func (o others) Ranked(string) (before, after []cluster.WorkerID) { return nil, nil }
+
+func (o others) Certificate(context.Context, cluster.WorkerID, string, bool) (chain, key []byte, err error) {
+	return nil, nil, fault.New(fault.NotFound, "no_certificate", "nobody asks")
+}
+
+func (o others) Challenge(_ context.Context, name, token string) (proof string, known bool) {
+	for _, c := range o {
+		if proof, known = c.Challenge(name, token); known {
+			return proof, known
+		}
+	}
+	return "", false
+}
+
 // TestAtAnotherMember: the authority looks at a member that knows nothing of it, which asks the one that does.
 func TestAtAnotherMember(t *testing.T) {
 	t.Parallel()
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, door, other, 0)
-	none := func(context.Context, string, string) (string, bool) { return "", false }
-	c := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true, Ask: none})})
-	reached := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true,
-		Ask: func(_ context.Context, name, token string) (string, bool) { return c.Challenge(name, token) }})})
+	c := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true}), Others: others{}})
+	reached := open(t, certs.Options{ACME: a.options(certs.ACME{HTTP: true, TLS: true}), Others: others{"c": c}})
 	serve(t, door, reached.HTTPChallenge(behind))
 	must(t, c, a, "shop.example.com")
 	if list := reached.Certificates(); len(list) != 0 {

@@ -28,19 +28,16 @@ type ACME struct {
 	MACKey    string // of KeyID, base64url
 	Roots     *x509.CertPool
 	// HTTP and TLS say that the authority reaches this proxy by names: at port 80, where HTTPChallenge's handler is,
-	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed.
+	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed. TLS is left out where there are
+	// Others: the authority reaches any member, and over TLS it says no token, by which the right one could be asked.
 	HTTP, TLS bool
-	// Ask returns what another member of the cluster was given to prove that a name is its own: Challenge of each of
-	// them. It is for members that answer for the same names, of which the authority reaches any; then TLS is of no
-	// use and is left out. nil: there are no others.
-	Ask func(ctx context.Context, name, token string) (string, bool)
 	// RenewEvery is how often it is looked whether certificates must be renewed; 0: 10 minutes.
 	RenewEvery time.Duration
 }
 
-func (o *ACME) overTLS() bool { return o.TLS && o.Ask == nil }
+func (a *acmeCerts) overTLS() bool { return a.o.TLS && a.others == nil }
 
-func (o *ACME) check() error {
+func (o *ACME) check(others bool) error {
 	switch {
 	case !o.Agreed:
 		return fault.New(fault.Precondition, "acme_terms",
@@ -48,7 +45,7 @@ func (o *ACME) check() error {
 	case !strings.HasPrefix(o.Directory, "https://"):
 		return fault.New(fault.Invalid, "acme_directory",
 			"%q is no ACME directory; it is a URL that begins with https://", o.Directory)
-	case !o.HTTP && !o.overTLS():
+	case !o.HTTP && (!o.TLS || others):
 		return fault.New(fault.Invalid, "acme_door",
 			"the ACME authority could not reach this proxy: it needs port 80, or port 443 where no other member "+
 				"answers for the same names")
@@ -67,7 +64,6 @@ const (
 	againAfter  = time.Minute     // after a failure; twice as long after each
 	againAtMost = time.Hour
 	maxFailed   = 1024 // names
-	maxAsking   = 8
 	cleanEvery  = 24 * time.Hour
 )
 
@@ -76,6 +72,7 @@ const (
 type acmeCerts struct {
 	o          *ACME
 	allowed    func(name string) bool
+	others     Others // nil: there are none
 	log        *slog.Logger
 	ctx        context.Context //nolint:containedctx // of what is got, which outlasts the handshake that wanted it
 	store      *storage
@@ -84,14 +81,14 @@ type acmeCerts struct {
 	issuer     *issuer
 	challenges challenges
 	getting    singleflight.Group
-	asking     chan struct{} // has a place for each question to other members
 	work       sync.WaitGroup
 
 	mu     sync.Mutex
 	ended  bool // nothing is got any more
 	failed map[string]failure
-	left   float64   // orders
-	since  time.Time // when left was counted
+	copies map[string]shared // of certificates that other members have, by name
+	left   float64           // orders
+	since  time.Time         // when left was counted
 }
 
 // failure is why there is no certificate for a name, or no newer one.
@@ -102,11 +99,11 @@ type failure struct {
 }
 
 func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
-	if err := o.ACME.check(); err != nil {
+	if err := o.ACME.check(o.Others != nil); err != nil {
 		return nil, err
 	}
-	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, log: o.Log, ctx: ctx, failed: map[string]failure{}, left: orders,
-		since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme")), asking: make(chan struct{}, maxAsking)}
+	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, others: o.Others, log: o.Log, ctx: ctx, failed: map[string]failure{},
+		copies: map[string]shared{}, left: orders, since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme"))}
 	if err := a.store.readable(); err != nil {
 		return nil, err
 	}
@@ -130,6 +127,9 @@ func (a *acmeCerts) run(ctx context.Context) {
 		a.cache.Stop()
 		a.issuer.close()
 	}()
+	if a.others != nil {
+		a.work.Go(func() { a.renewCopies(ctx) })
+	}
 	every := time.NewTicker(cleanEvery)
 	defer every.Stop()
 	for {
@@ -156,6 +156,11 @@ func (a *acmeCerts) get(ctx context.Context, name string) (*tls.Certificate, err
 	if c := a.kept(name, time.Now()); c != nil {
 		return c, nil
 	}
+	return a.renewed(ctx, name)
+}
+
+// renewed returns the certificate for a name, which is got where what there is does not last.
+func (a *acmeCerts) renewed(ctx context.Context, name string) (*tls.Certificate, error) {
 	if err := a.begin(name, time.Now()); err != nil {
 		return nil, err
 	}
@@ -190,7 +195,11 @@ func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
 	defer cancel()
 	err := a.load(ctx, name)
-	if _, issued := errors.AsType[certmagic.ErrNoRetry](err); !issued {
+	_, issued := errors.AsType[certmagic.ErrNoRetry](err)
+	if refused, far := errors.AsType[errFar](err); far {
+		err = refused.error
+		a.recordFar(name, err, time.Now())
+	} else if !issued {
 		err = errGetting(name, err)
 		a.record(name, err, time.Now())
 	}
@@ -198,6 +207,8 @@ func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
 	switch {
 	case c != nil:
 		return c, nil
+	case a.ctx.Err() != nil: // the authority refused nothing: another member may order
+		return nil, errEnded
 	case err == nil: // it has ended by now
 		err = errGetting(name, errors.New("the certificate that it gave has ended"))
 	}
@@ -212,16 +223,26 @@ func (a *acmeCerts) kept(name string, now time.Time) *tls.Certificate {
 			best = &c.Certificate
 		}
 	}
+	if c := a.copyOf(name); c != nil && now.Before(c.Leaf.NotAfter) &&
+		(best == nil || c.Leaf.NotAfter.After(best.Leaf.NotAfter)) {
+		best = c
+	}
 	return best
 }
 
-// load brings the certificate for a name into memory, from disk or from the authority. From then on certmagic renews
-// it.
+// load brings the certificate for a name into memory: from disk, from the member that cares for the name, or from the
+// authority. What this process has on its disk certmagic renews from then on.
 func (a *acmeCerts) load(ctx context.Context, name string) error {
 	c, err := a.conf.CacheManagedCertificate(ctx, name)
-	switch {
-	case err == nil && !c.Expired():
+	if err == nil && !c.Expired() {
 		return nil
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		if settled, far := a.fromOthers(ctx, name); settled {
+			return far
+		}
+	}
+	switch {
 	case err == nil:
 		err = a.conf.RenewCertSync(ctx, name, false)
 	case errors.Is(err, fs.ErrNotExist):
@@ -280,10 +301,13 @@ func (a *acmeCerts) order(now time.Time) bool {
 	return true
 }
 
-// list lists the certificates on disk.
+// list lists the certificates on disk, and the copies of those that other members have.
 func (a *acmeCerts) list() (list []Info) {
 	certs, failed := a.store.certificates(a.ctx), map[string]failure{}
 	a.mu.Lock()
+	for _, c := range a.copies {
+		certs = append(certs, c.Leaf)
+	}
 	for name, f := range a.failed {
 		failed[name] = f
 	}

@@ -26,6 +26,7 @@ type Options struct {
 	// Allowed reports whether some app answers to a name. It is asked at each handshake, so it must not wait. Only for
 	// such names are certificates got and made.
 	Allowed func(name string) bool
+	Others  Others       // nil: this process is alone
 	Log     *slog.Logger // nil: nothing is logged
 }
 
@@ -86,10 +87,21 @@ func (c *Certs) Close() {
 // TLS returns how the proxy's doors speak TLS.
 func (c *Certs) TLS() *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
-	if c.acme != nil && c.acme.o.overTLS() {
+	if c.acme != nil && c.acme.overTLS() {
 		protocols = append(protocols, acmeProtocol)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, GetCertificate: c.certificate}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, GetCertificate: c.orNone}
+}
+
+// orNone returns what is shown to a client. Where there is nothing it returns neither a certificate nor an error: then
+// crypto/tls tells the client so (the alert unrecognized_name), and of an error only that something is wrong here.
+func (c *Certs) orNone(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	got, err := c.certificate(hello)
+	if fault.Is(err, fault.NotFound) {
+		c.o.Log.Debug("a client was shown no certificate", "err", err)
+		return nil, nil
+	}
+	return got, err
 }
 
 // handshakeWait is how long a handshake waits for a certificate that is being got. The getting goes on.
@@ -103,6 +115,9 @@ func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	name, isName := nameOf(hello)
 	now := time.Now()
 	own := c.files.find(name, hello, now)
+	if own == nil && !isName {
+		own = c.files.standard(hello, now)
+	}
 	if own != nil && now.Before(own.Leaf.NotAfter) {
 		return own, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -80,6 +81,10 @@ func shown(t *testing.T, conf *tls.Config, name string, protocols ...string) (*x
 	}()
 	c := tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: protocols})
 	if err := c.HandshakeContext(t.Context()); err != nil {
+		if strings.Contains(err.Error(), "unrecognized name") { // the alert for what is not there
+			err = fault.Wrap(err, fault.NotFound, "no_certificate", "no certificate was shown")
+			return nil, errors.Join(err, <-refused)
+		}
 		return nil, <-refused
 	}
 	return c.ConnectionState().PeerCertificates[0], nil
@@ -302,20 +307,24 @@ func TestAnAuthorityThatFails(t *testing.T) {
 	}
 }
 
+// nobody are other members that have nothing.
+type nobody struct{ certs.Others }
+
 // TestACMEOptions that cannot work are refused.
 func TestACMEOptions(t *testing.T) {
 	t.Parallel()
-	ask := func(context.Context, string, string) (string, bool) { return "", false }
 	for name, o := range map[string]certs.ACME{
-		"terms":     {Directory: "https://a.example", HTTP: true},
-		"directory": {Directory: "http://a.example", HTTP: true, Agreed: true},
-		"no door":   {Directory: "https://a.example", Agreed: true},
-		"tls in a cluster": {Directory: "https://a.example", Agreed: true, TLS: true,
-			Ask: ask},
-		"account": {Directory: "https://a.example", Agreed: true, HTTP: true, KeyID: "a"},
+		"terms":        {Directory: "https://a.example", HTTP: true},
+		"directory":    {Directory: "http://a.example", HTTP: true, Agreed: true},
+		"no door":      {Directory: "https://a.example", Agreed: true},
+		"in a cluster": {Directory: "https://a.example", Agreed: true, TLS: true},
+		"account":      {Directory: "https://a.example", Agreed: true, HTTP: true, KeyID: "a"},
 	} {
-		_, err := certs.New(t.Context(), certs.Options{Dir: t.TempDir(), ACME: &o,
-			Allowed: func(string) bool { return true }})
+		opts := certs.Options{Dir: t.TempDir(), ACME: &o, Allowed: func(string) bool { return true }}
+		if name == "in a cluster" {
+			opts.Others = nobody{}
+		}
+		_, err := certs.New(t.Context(), opts)
 		if err == nil || fault.KindOf(err) == fault.Internal {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -19,47 +20,87 @@ const (
 	challengePath = "/.well-known/acme-challenge/"
 )
 
+// Others are the other members of a cluster, whose proxies answer for the same names.
+type Others interface {
+	// Challenge returns what one of them was given to prove to an authority that a name is its own.
+	Challenge(ctx context.Context, name, token string) (proof string, known bool)
+	// Ranked lists those that can be heard in the order in which they care for a name's certificate: those that do so
+	// before this one, and those after it. Of two members the same goes first at all of them.
+	Ranked(name string) (before, after []cluster.WorkerID)
+	// Certificate returns what Shared of one of them does.
+	Certificate(ctx context.Context, id cluster.WorkerID, name string, kept bool) (chain, key []byte, err error)
+}
+
+// maxAsking bounds the questions to other members that are under way: strangers cause them.
+const maxAsking = 8
+
 // HTTPChallenge returns a handler for the door at port 80: it answers the authority, and h all others.
 func (c *Certs) HTTPChallenge(h http.Handler) http.Handler {
 	if c.acme == nil || !c.acme.o.HTTP {
-		return h
+		return Respond(h, c.o.Allowed, c.o.Others)
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, is := strings.CutPrefix(r.URL.Path, challengePath)
-		if is && r.Method == http.MethodGet && validToken(token) {
-			if proof, known := c.acme.proof(r.Context(), hostOf(r.Host), token); known {
-				w.Header().Set("Content-Type", "text/plain")
-				_, _ = w.Write([]byte(proof)) // the authority asks again
-				return
-			}
-		}
-		h.ServeHTTP(w, r)
-	})
+	return newResponder(h, c.acme.challenges.proof, c.o.Allowed, c.o.Others)
 }
 
-// Challenge returns what an authority gave this process to prove that a name is its own: for ACME.Ask of the others.
+// Respond returns HTTPChallenge's handler for a process that asks no authority itself: the authority may look at it for
+// what another member has asked.
+func Respond(h http.Handler, allowed func(name string) bool, others Others) http.Handler {
+	if others == nil {
+		return h
+	}
+	return newResponder(h, func(string, string) (string, bool) { return "", false }, allowed, others)
+}
+
+// responder answers authorities for all members, and has next answer all else.
+type responder struct {
+	next    http.Handler
+	own     func(name, token string) (proof string, known bool)
+	allowed func(name string) bool
+	others  Others
+	asking  chan struct{} // has a place for each question to other members
+}
+
+func newResponder(h http.Handler, own func(string, string) (string, bool), allowed func(string) bool,
+	others Others) *responder {
+	return &responder{next: h, own: own, allowed: allowed, others: others, asking: make(chan struct{}, maxAsking)}
+}
+
+// ServeHTTP answers an authority at once: no redirect, and no machine is woken.
+func (s *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, is := strings.CutPrefix(r.URL.Path, challengePath)
+	if is && r.Method == http.MethodGet && validToken(token) {
+		if proof, known := s.proof(r.Context(), hostOf(r.Host), token); known {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write([]byte(proof)) // the authority asks again
+			return
+		}
+	}
+	s.next.ServeHTTP(w, r)
+}
+
+// proof returns what proves that a name is this process's, or another member's.
+func (s *responder) proof(ctx context.Context, name, token string) (string, bool) {
+	if !validName(name) {
+		return "", false
+	}
+	if proof, own := s.own(name, token); own || s.others == nil || !s.allowed(name) {
+		return proof, own
+	}
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+		return s.others.Challenge(ctx, name, token)
+	default: // strangers ask for what is not there
+		return "", false
+	}
+}
+
+// Challenge returns what an authority gave this process to prove that a name is its own, for Others of the others.
 func (c *Certs) Challenge(name, token string) (proof string, known bool) {
 	if c.acme == nil {
 		return "", false
 	}
 	return c.acme.challenges.proof(name, token)
-}
-
-// proof returns what proves that a name is this process's, or another member's.
-func (a *acmeCerts) proof(ctx context.Context, name, token string) (string, bool) {
-	if !validName(name) || !a.allowed(name) {
-		return "", false
-	}
-	if proof, own := a.challenges.proof(name, token); own || a.o.Ask == nil {
-		return proof, own
-	}
-	select {
-	case a.asking <- struct{}{}:
-		defer func() { <-a.asking }()
-		return a.o.Ask(ctx, name, token)
-	default: // strangers ask for what is not there
-		return "", false
-	}
 }
 
 // hostOf returns the name in a Host header.

@@ -25,10 +25,14 @@ const (
 	lookEvery = time.Second
 	chainFile = "fullchain.pem" // with privkey.pem beside it, as certbot leaves them
 	chainKey  = "privkey.pem"
+
+	standardName = "default" // of the files that are shown to clients that name no host
+	standardKey  = "*"       // in the index: no name, and no wildcard that is looked for
 )
 
 // files are the user's own certificates in a directory: NAME.crt with NAME.key, fullchain.pem with privkey.pem, and
-// these two in each directory in it.
+// these two in each directory in it. default.crt, or fullchain.pem in the directory default, is for clients that name no
+// host, too.
 type files struct {
 	dir string
 	log *slog.Logger
@@ -98,6 +102,9 @@ func (f *files) look(now time.Time) error {
 		if c == nil {
 			continue
 		}
+		if file == filepath.Join(f.dir, standardName+".crt") || file == filepath.Join(f.dir, standardName, chainFile) {
+			index[standardKey] = append(index[standardKey], c)
+		}
 		for _, name := range infoOf("", c).Names {
 			name = strings.ToLower(name)
 			index[name] = append(index[name], c)
@@ -163,10 +170,23 @@ func (f *files) find(name string, hello *tls.ClientHelloInfo, now time.Time) *tl
 	if f == nil || name == "" {
 		return nil
 	}
-	index := *f.index.Load()
 	_, parent, _ := strings.Cut(name, ".")
+	return f.best(hello, now, name, "*."+parent)
+}
+
+// standard returns what is shown to clients that name no host.
+func (f *files) standard(hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
+	if f == nil {
+		return nil
+	}
+	return f.best(hello, now, standardKey)
+}
+
+func (f *files) best(hello *tls.ClientHelloInfo, now time.Time, keys ...string) *tls.Certificate {
+	index := *f.index.Load()
 	var best *tls.Certificate
-	for _, list := range [][]*tls.Certificate{index[name], index["*."+parent]} {
+	for _, key := range keys {
+		list := index[key]
 		for _, c := range list {
 			if hello.SupportsCertificate(c) == nil {
 				best = cmp.Or(best, c)

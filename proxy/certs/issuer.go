@@ -125,7 +125,7 @@ func (i *issuer) registered(ctx context.Context, anew bool) (*acmez.Client, acme
 	if o.HTTP {
 		client.ChallengeSolvers[acme.ChallengeTypeHTTP01] = &i.a.challenges
 	}
-	if o.overTLS() {
+	if i.a.overTLS() {
 		client.ChallengeSolvers[acme.ChallengeTypeTLSALPN01] = &i.a.challenges
 	}
 	account := acme.Account{TermsOfServiceAgreed: o.Agreed, PrivateKey: key}

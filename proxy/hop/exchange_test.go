@@ -19,8 +19,8 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	f := newFront(t, answers(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
 	c := connect(t, f.Server)
 	for range 5 {
-		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		if _, body := c.answer("GET"); body != "hi" {
+		c.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, body := c.Answer("GET"); body != "hi" {
 			t.Fatal(body)
 		}
 		if o := f.last(t); o.err != nil || !o.Reusable || o.Bytes != 2 || o.Code != 200 {
@@ -98,9 +98,9 @@ func TestAnswers(t *testing.T) {
 				}
 			}))
 			x := connect(t, f.Server)
-			x.send(c.method + " / HTTP/1.1\r\nHost: a\r\n\r\n")
+			x.Send(c.method + " / HTTP/1.1\r\nHost: a\r\n\r\n")
 			if c.broken {
-				rest := x.ends()
+				rest := x.Ends()
 				resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(rest)), nil)
 				if err == nil {
 					_, err = io.ReadAll(resp.Body)
@@ -110,7 +110,7 @@ func TestAnswers(t *testing.T) {
 				}
 				return
 			}
-			resp, body := x.answer(c.method)
+			resp, body := x.Answer(c.method)
 			if got := resp.Status[:4] + body; got != c.want {
 				t.Errorf("%q instead of %q", got, c.want)
 			}
@@ -169,8 +169,8 @@ func TestBodies(t *testing.T) {
 				}
 			}))
 			x := connect(t, f.Server)
-			x.send(c.send)
-			x.answer("POST")
+			x.Send(c.send)
+			x.Answer("POST")
 			if head := <-got; !strings.Contains(head, "\r\n"+c.head+"\r\n") || strings.Contains(head, "ext=1") {
 				t.Errorf("the head is %q", head)
 			}
@@ -199,14 +199,14 @@ func TestTrailers(t *testing.T) {
 		_, _ = br.Peek(1)
 	}), func(r *hop.Request) { r.Drop = func(n string) bool { return n == "X-Forwarded-For" } })
 	x := connect(t, f.Server)
-	x.send(
+	x.Send(
 		"POST / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTrailer: Sum\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(
 			"x",
 		) +
 			"0\r\nSum: 5\r\nX-Forwarded-For: 1.2.3.4\r\n" +
 			"Connection: close\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n",
 	)
-	resp, body := x.answer("POST")
+	resp, body := x.Answer("POST")
 	if h := <-got; len(h) != 1 || h.Get("Sum") != "5" {
 		t.Errorf("the backend's trailers are %v", h)
 	}
@@ -237,11 +237,11 @@ func TestAStaleConnection(t *testing.T) {
 			}
 		}))
 		x := connect(t, f.Server)
-		x.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		x.answer("GET")
+		x.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		x.Answer("GET")
 		f.last(t)
-		x.send(c.send)
-		if resp, _ := x.answer(c.send[:4]); resp.StatusCode != http.StatusBadGateway {
+		x.Send(c.send)
+		if resp, _ := x.Answer(c.send[:4]); resp.StatusCode != http.StatusBadGateway {
 			t.Error(resp.Status)
 		}
 		if o := f.last(t); o.Unsent != c.unsent || o.err == nil || o.Reusable {
@@ -255,8 +255,8 @@ func TestAStaleConnection(t *testing.T) {
 	}))
 	x := connect(t, f.Server)
 	for range 5 {
-		x.send("POST / HTTP/1.1\r\nHost: a\r\n\r\n")
-		if resp, _ := x.answer("POST"); resp.StatusCode != 200 {
+		x.Send("POST / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if resp, _ := x.Answer("POST"); resp.StatusCode != 200 {
 			t.Error(resp.Status)
 		}
 		f.last(t)
@@ -281,8 +281,8 @@ func TestABackendThatHangs(t *testing.T) {
 				_, _ = br.Peek(1)
 			}), short)
 			x := connect(t, f.Server)
-			x.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			x.ends()
+			x.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			x.Ends()
 			o := f.last(t)
 			if !errors.Is(o.err, os.ErrDeadlineExceeded) || o.Unsent || o.Reusable {
 				t.Errorf("%+v", o)
@@ -302,9 +302,9 @@ func TestABackendThatReadsNothing(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5f5e0ff\r\n",
 	} {
 		x := connect(t, f.Server)
-		x.send(send)
+		x.Send(send)
 		go func() { _, _ = io.CopyN(x, endless{}, 99999999) }()
-		if resp, body := x.answer("POST"); resp.StatusCode != 413 || body != "no" || !resp.Close {
+		if resp, body := x.Answer("POST"); resp.StatusCode != 413 || body != "no" || !resp.Close {
 			t.Error(resp.Status, body, resp.Close)
 		}
 		if o := f.last(t); o.err != nil || o.Reusable {
@@ -329,13 +329,13 @@ func TestAnEarlyAnswer(t *testing.T) {
 			_, _ = io.Copy(io.Discard, br)
 		}))
 		x := connect(t, f.Server)
-		x.send(send)
-		resp, body := x.answer("POST")
+		x.Send(send)
+		resp, body := x.Answer("POST")
 		if body != "no" || !resp.Close {
 			t.Errorf("%q, closes %v", body, resp.Close)
 		}
 		_, _ = io.WriteString(x, "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n") // it may be closed
-		if rest := x.ends(); rest != "" {
+		if rest := x.Ends(); rest != "" {
 			t.Errorf("the rest of a body was answered: %q", rest)
 		}
 		if o := f.last(t); o.err != nil || o.Reusable {
@@ -361,8 +361,8 @@ func TestABrokenBody(t *testing.T) {
 			_, _ = io.Copy(io.Discard, br)
 		}))
 		x := connect(t, f.Server)
-		x.send(send)
-		x.ends()
+		x.Send(send)
+		x.Ends()
 		if o := f.last(t); !errors.Is(o.err, hop.ErrBody) || o.Unsent || o.Reusable {
 			t.Errorf("%+v", o)
 		}
@@ -395,10 +395,10 @@ func TestAClientThatLeaves(t *testing.T) {
 			}))
 			leavesNothing(t, func() {
 				x := connect(t, f.Server)
-				x.send(send)
+				x.Send(send)
 				<-came
 				if strings.Contains(send, "/endless") {
-					_, _ = x.br.Peek(1)
+					_, _ = x.In.Peek(1)
 				}
 				x.Close()
 				if o := f.last(t); o.err == nil || o.Reusable {

@@ -2,7 +2,6 @@ package hop_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/proxy/hop/hoptest"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -133,54 +133,9 @@ func (f *front) last(t *testing.T) outcome {
 	}
 }
 
-// client is a connection to a server, on which bytes are sent as they are.
-type client struct {
-	net.Conn
-	t  *testing.T
-	br *bufio.Reader
-}
-
-func connect(t *testing.T, s *httptest.Server) *client {
+func connect(t *testing.T, s *httptest.Server) *hoptest.Client {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(waittest.Patience))
-	return &client{c, t, bufio.NewReader(c)}
-}
-
-func (c *client) send(s string) {
-	c.t.Helper()
-	if _, err := io.WriteString(c, s); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// answer reads an answer and its body.
-func (c *client) answer(method string) (*http.Response, string) {
-	c.t.Helper()
-	resp, err := http.ReadResponse(c.br, &http.Request{Method: method})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatalf("after %q: %v", body, err)
-	}
-	return resp, string(body)
-}
-
-// ends waits for the server to close the connection, and returns what it sent before.
-func (c *client) ends() string {
-	c.t.Helper()
-	rest, err := io.ReadAll(c.br)
-	var slow net.Error
-	if errors.As(err, &slow) && slow.Timeout() {
-		c.t.Fatalf("the connection is open; it brought %q", rest)
-	}
-	return string(rest)
+	return hoptest.Connect(t, s.Listener.Addr().String())
 }
 
 // leavesNothing checks that what f does leaves no goroutine and no descriptor behind.

@@ -43,8 +43,8 @@ func TestPiecesArriveAsTheyCome(t *testing.T) {
 				}
 			}))
 			x := connect(t, f.Server)
-			x.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			resp, err := http.ReadResponse(x.br, nil) // comes before any of the body
+			x.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			resp, err := http.ReadResponse(x.In, nil) // comes before any of the body
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,8 +88,8 @@ func TestEarlyHints(t *testing.T) {
 		t.Error(hints, resp.Header)
 	}
 	x := connect(t, f.Server) // HTTP/1.0 knows no hints
-	x.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n")
-	if all := x.ends(); strings.Contains(all, "103") || !strings.HasSuffix(all, "hi") {
+	x.Send("GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+	if all := x.Ends(); strings.Contains(all, "103") || !strings.HasSuffix(all, "hi") {
 		t.Errorf("%q", all)
 	}
 }
@@ -107,12 +107,12 @@ func TestASwitchOfProtocols(t *testing.T) {
 		_, _ = c.Write(bytes.ToUpper(all))
 	}))
 	x := connect(t, f.Server)
-	x.send(
+	x.Send(
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n" +
 			"Sec-WebSocket-Key: k\r\n\r\n" +
 			"early ",
 	)
-	got := headOf(x.br)
+	got := headOf(x.In)
 	if want := <-head; !strings.Contains(want, "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n") ||
 		!strings.Contains(want, "Sec-Websocket-Key: k\r\n") {
 		t.Errorf("the backend got %q", want)
@@ -123,12 +123,12 @@ func TestASwitchOfProtocols(t *testing.T) {
 		t.Errorf("the client got %q", got)
 	}
 	first := make([]byte, 5)
-	if _, err := io.ReadFull(x.br, first); err != nil || string(first) != "first" {
+	if _, err := io.ReadFull(x.In, first); err != nil || string(first) != "first" {
 		t.Errorf("%q, %v", first, err)
 	}
-	x.send("late")
+	x.Send("late")
 	_ = x.Conn.(*net.TCPConn).CloseWrite()
-	if rest := x.ends(); rest != "EARLY LATE" {
+	if rest := x.Ends(); rest != "EARLY LATE" {
 		t.Errorf("%q", rest)
 	}
 	if o := f.last(t); o.err != nil || !o.Upgraded || o.Code != 101 || o.Bytes != 15 || o.Reusable {
@@ -159,11 +159,11 @@ func TestNoSwitch(t *testing.T) {
 				_, _ = io.Copy(io.Discard, br)
 			}))
 			x := connect(t, f.Server)
-			x.send("GET / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n")
+			x.Send("GET / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n")
 			if strings.Contains(fields, "Length") {
-				x.send("x")
+				x.Send("x")
 			}
-			if resp, _ := x.answer("GET"); resp.StatusCode != http.StatusBadGateway {
+			if resp, _ := x.Answer("GET"); resp.StatusCode != http.StatusBadGateway {
 				t.Error(resp.Status)
 			}
 			got := strings.ToLower(<-head)
@@ -233,12 +233,12 @@ func TestContinue(t *testing.T) {
 		_, _ = br.Peek(1)
 	}))
 	x := connect(t, f.Server)
-	x.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
-	if head := headOf(x.br); head != "HTTP/1.1 100 Continue\r\n" {
+	x.Send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	if head := headOf(x.In); head != "HTTP/1.1 100 Continue\r\n" {
 		t.Fatalf("%q", head)
 	}
-	x.send("hi")
-	if _, body := x.answer("POST"); body != "hi" {
+	x.Send("hi")
+	if _, body := x.Answer("POST"); body != "hi" {
 		t.Error(body)
 	}
 }
@@ -254,8 +254,8 @@ func TestARequestThatCannotBeWritten(t *testing.T) {
 	} {
 		f := newFront(t, answers(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), change)
 		x := connect(t, f.Server)
-		x.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		x.answer("GET")
+		x.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		x.Answer("GET")
 		if o := f.last(t); !errors.Is(o.err, hop.ErrRequest) {
 			t.Errorf("%+v", o)
 		}
@@ -265,12 +265,12 @@ func TestARequestThatCannotBeWritten(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, _ net.Conn, br *bufio.Reader) { got <- headOf(br) }),
 		func(r *hop.Request) { r.Set = []hop.Field{{"X", "a\r\nY: b\x00"}, {"Empty", ""}} })
 	x := connect(t, f.Server)
-	x.send("GET / HTTP/1.1\r\nHost: a\r\nX: c\r\nEmpty: d\r\n\r\n")
+	x.Send("GET / HTTP/1.1\r\nHost: a\r\nX: c\r\nEmpty: d\r\n\r\n")
 	if head := <-got; !strings.Contains(head, "\r\nX: a  Y: b \r\n") || strings.Contains(head, ": c") ||
 		strings.Contains(head, "Empty") {
 		t.Errorf("%q", head)
 	}
-	x.ends()
+	x.Ends()
 }
 
 // h2Backend speaks HTTP/2 in the clear, with trailers, as gRPC does.
@@ -380,14 +380,14 @@ func TestASlowReaderHoldsNobodyElse(t *testing.T) {
 	}))
 	for range 20 {
 		x := connect(t, f.Server)
-		x.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
-		_, _ = x.br.Peek(1) // and reads no more
+		x.Send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+		_, _ = x.In.Peek(1) // and reads no more
 		defer x.Close()
 	}
 	x := connect(t, f.Server)
 	for range 20 {
-		x.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		if _, body := x.answer("GET"); body != "hi" {
+		x.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, body := x.Answer("GET"); body != "hi" {
 			t.Fatal(body)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/proxyproto"
@@ -189,6 +190,30 @@ func TestListen(t *testing.T) {
 				t.Errorf("%q from %s, %v", raw, from, err)
 			}
 		})
+	}
+}
+
+// TestAHeaderThatIsCutOff has its connection closed after some seconds.
+func TestAHeaderThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	bare, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := proxyproto.Listen(bare, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, slog.New(slog.DiscardHandler))
+	defer ln.Close()
+	client, err := net.Dial("tcp", bare.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	began := time.Now()
+	_, _ = io.WriteString(client, two(0x21, 0x11, "\xc0\xa8\x00\x01\xc0\xa8\x00\x0b\xdc\x04\x01\xbb")[:20])
+	if n, err := client.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes came", n)
+	}
+	if took := time.Since(began); took < 4*time.Second {
+		t.Errorf("it was closed after %v", took)
 	}
 }
 

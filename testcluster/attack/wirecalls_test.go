@@ -208,6 +208,17 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 				Value: "stolen-" + mark, Holder: mark, Machine: "fe" + mark})
 			return err
 		}},
+		{route: "challenge", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, _, err := w.Challenge(ctx, app+".localhost", "token")
+			return err
+		}},
+		{route: "certificate", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, key, err := w.Certificate(ctx, "shop.example.com", true)
+			if err == nil && len(key) == 0 {
+				return fault.New(fault.Denied, "role", "no key was given")
+			}
+			return answered(err) // there is none
+		}},
 		{route: "renew", ask: func(ctx context.Context, _ *wire.Worker) error { return renew(ctx, at()) }},
 		{route: "bundle", ask: func(ctx context.Context, _ *wire.Worker) error { return refresh(ctx, at()) }},
 	}
@@ -223,7 +234,7 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go"} {
+	for _, file := range []string{"verbs.go", "claim.go", "certs.go"} {
 		raw, err := os.ReadFile("../../wire/" + file)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// portDoor is how connections of a port are served.
+type portDoor struct {
+	Door
+	handlers []string
+	proxy    int    // version of the PROXY protocol that machines get; 0: none
+	web      *inlet // of the server of HTTP; nil: connections are led to machines as they are
+}
+
+// begin gets a door ready to take connections.
+func (d *portDoor) begin(a *ports) error {
+	web := slices.Contains(d.handlers, "http")
+	if slices.Contains(d.handlers, "tls") {
+		if d.p.o.TLS == nil {
+			return errNoTLS
+		}
+		d.TLS = d.p.o.TLS.Clone()
+		if !web {
+			d.TLS.NextProtos = nil
+		}
+	}
+	if web {
+		d.web = newInlet()
+		a.served.Go(func() { d.serveWeb(a.ctx) })
+	}
+	return nil
+}
+
+// end has the door take no more connections. Those that it has go on.
+func (d *portDoor) end() {
+	if d.web != nil {
+		d.web.Close()
+	}
+}
+
+// take serves a connection, and reports whether it does: a door that has ended does not.
+func (d *portDoor) take(ctx context.Context, c net.Conn) bool {
+	if d.web != nil {
+		return d.web.give(c)
+	}
+	if d.TLS != nil {
+		c = tls.Server(c, d.TLS)
+	}
+	d.lead(ctx, c)
+	return true
+}
+
+// serveWeb serves HTTP until the door has ended and its last connection with it, or ctx ends. Of an ended door requests
+// go on, and what they were upgraded to; connections without a request are closed.
+func (d *portDoor) serveWeb(ctx context.Context) {
+	s := d.server(&d.Door)
+	open := follow(s)
+	defer context.AfterFunc(ctx, d.end)()
+	var ln net.Listener = d.web
+	if d.TLS != nil {
+		ln = tls.NewListener(ln, d.TLS)
+	}
+	if err := s.Serve(ln); !errors.Is(err, net.ErrClosed) {
+		d.p.o.Log.Warn("a port of a service is not served any more", "app", d.App, "port", d.Port, "err", err)
+	}
+	d.sayFarewell()
+	s.SetKeepAlivesEnabled(false)
+	open.wait(ctx)
+	drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer done()
+	if s.Shutdown(drain) != nil {
+		s.Close()
+	}
+}
+
+// openConns are the connections of a server.
+type openConns struct {
+	mu   sync.Mutex
+	open map[net.Conn]bool
+	last chan struct{} // there is none any more
+}
+
+// follow counts the connections of a server.
+func follow(s *http.Server) *openConns {
+	o := &openConns{open: map[net.Conn]bool{}, last: make(chan struct{}, 1)}
+	state := s.ConnState
+	s.ConnState = func(c net.Conn, st http.ConnState) {
+		state(c, st)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if st == http.StateNew {
+			o.open[c] = true
+		}
+		if st == http.StateHijacked || st == http.StateClosed {
+			delete(o.open, c)
+		}
+		if len(o.open) == 0 {
+			select {
+			case o.last <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return o
+}
+
+// wait waits until none is open, where no more come in, or ctx ends.
+func (o *openConns) wait(ctx context.Context) {
+	for {
+		o.mu.Lock()
+		n := len(o.open)
+		o.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-o.last:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// inlet is a listener of connections that were accepted elsewhere.
+type inlet struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newInlet() *inlet { return &inlet{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+// give hands a connection over, and reports whether somebody took it.
+func (l *inlet) give(c net.Conn) bool {
+	select {
+	case l.conns <- c:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Accept returns the next connection.
+func (l *inlet) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close has nothing more handed over.
+func (l *inlet) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr is nobody's: each connection has its own.
+func (l *inlet) Addr() net.Addr { return &net.TCPAddr{} }
