@@ -21,7 +21,10 @@ type h2Client struct {
 }
 
 // h2Idle is how long a connection is kept that carries nothing: at its owner it counts as something to do.
-const h2Idle = 5 * time.Second
+const h2Idle = keptTime
+
+// streamBuffer is how much of an answer is kept here of which its client reads nothing.
+const streamBuffer = 64 << 10
 
 // to returns the client of a machine's port. dial connects to it.
 func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error)) http.RoundTripper {
@@ -33,6 +36,7 @@ func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error))
 		protocols.SetUnencryptedHTTP2(true)
 		c = &h2Client{Transport: &http.Transport{Protocols: protocols, DisableCompression: true,
 			MaxResponseHeaderBytes: maxHead, IdleConnTimeout: h2Idle,
+			HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer},
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
 		if h.byID == nil {
 			h.byID = map[string]*h2Client{}

@@ -72,8 +72,16 @@ func newOwner(workers []Worker, report func(string, int)) *owner {
 		report = func(string, int) {}
 	}
 	return &owner{workers: workers, report: report, gates: map[string]*gate{},
+		conns:  hop.Conns{Unused: keptTime, Once: onceTime},
 		dialer: net.Dialer{Timeout: dialTime, KeepAlive: -1}}
 }
+
+// Bounds of a machine's connections that are kept: many a server closes one after 5 s, and a request that meets the
+// close is lost. One that cannot be sent twice dials anew, which costs less than 0.1 ms on the same host.
+const (
+	keptTime = 4 * time.Second
+	onceTime = 100 * time.Millisecond
+)
 
 const dialTime = 10 * time.Second // to a machine of this host, which may be busy: one that is not there refuses at once
 

@@ -242,8 +242,8 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, d
 ) (res hop.Result, err error) {
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
-		if tries <= 1 {
-			c = k.Get(key, r.Body != nil && r.Body != http.NoBody || tries > 0)
+		if tries == 0 { // else it is a new one's turn: the others may be as old
+			c = k.Get(key, !hop.IsSafe(r.Method) || r.Body != nil && r.Body != http.NoBody)
 		}
 		if c == nil {
 			if c, err = dial(); err != nil {
@@ -257,7 +257,7 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, d
 		} else {
 			c.Close()
 		}
-		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > 2 {
+		if err == nil || !res.Unsent || !used || r.Context().Err() != nil {
 			return res, err
 		}
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -20,6 +23,9 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	}
 	out := r.Request.Clone(ctx)
 	out.Trailer = nil // no protocol that needs HTTP/2 has any in its requests
+	if target := Target(r.Request); target != out.URL.RequestURI() {
+		out.URL.Opaque = "//" + r.Host + target // as it was written
+	}
 	out.URL.Scheme, out.URL.Host, out.RequestURI, out.Close = "http", r.Host, "", false
 	drop := named(r.Request.Header)
 	for name := range r.Request.Header {
@@ -40,7 +46,21 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	} else {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
 	}
+	var hints sync.Mutex // one may be written while the answer has come
+	over := false
+	out = out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			hints.Lock()
+			defer hints.Unlock()
+			if code == http.StatusEarlyHints && !over {
+				hint(w, r.Request, http.Header(h))
+			}
+			return nil
+		}}))
 	resp, err := rt.RoundTrip(out)
+	hints.Lock()
+	over = true
+	hints.Unlock()
 	if late != nil && !late.Stop() && r.Context().Err() == nil {
 		if err == nil {
 			resp.Body.Close()
