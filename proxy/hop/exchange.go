@@ -115,7 +115,8 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 }
 
 // awaitHead waits for the head of the answer, and sends the body meanwhile. unsent is as in Result.
-func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool, err error) {
+func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool,
+	err error) {
 	until := time.Time{}
 	if r.Header > 0 {
 		until = time.Now().Add(r.Header)
