@@ -44,23 +44,13 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	if !hasBody(r.Request) {
 		out.Body = nil
 	} else {
+		// What a machine that drains has not taken is sent over another connection, whatever its method.
+		if again, can := out.Body.(interface{ Again() (io.ReadCloser, error) }); can {
+			out.GetBody = again.Again
+		}
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
 	}
-	var hints sync.Mutex // one may be written while the answer has come
-	over := false
-	out = out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-			hints.Lock()
-			defer hints.Unlock()
-			if code == http.StatusEarlyHints && !over {
-				hint(w, r.Request, http.Header(h))
-			}
-			return nil
-		}}))
-	resp, err := rt.RoundTrip(out)
-	hints.Lock()
-	over = true
-	hints.Unlock()
+	resp, err := withHints(w, r.Request, out, rt)
 	if late != nil && !late.Stop() && r.Context().Err() == nil {
 		if err == nil {
 			resp.Body.Close()
@@ -81,4 +71,24 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	res.Code = resp.StatusCode
 	res.Bytes, err = passOn(w, resp, nil, 0)
 	return res, err
+}
+
+// withHints sends out by rt and passes on the early hints before the answer.
+func withHints(w http.ResponseWriter, r, out *http.Request, rt http.RoundTripper) (*http.Response, error) {
+	var mu sync.Mutex // one may come while RoundTrip ends
+	over := false
+	defer func() {
+		mu.Lock()
+		over = true
+		mu.Unlock()
+	}()
+	return rt.RoundTrip(out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if code == http.StatusEarlyHints && !over {
+				hint(w, r, http.Header(h))
+			}
+			return nil
+		}})))
 }
