@@ -1,11 +1,15 @@
 package proxy
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/soukhq/souk/routing"
+)
 
 // Bounds of requests that wait for a machine. Each is a goroutine, a file and some 40 KB of memory.
 const (
-	maxHeldApp    = 2048 // of one app
-	maxHeldMember = 8192 // of all
+	maxHeldApp    = routing.MaxHeld // of one app
+	maxHeldMember = 4 * maxHeldApp  // of all
 )
 
 // places are those of the requests that wait: an app whose machines do not come up takes no more than its own.

@@ -11,7 +11,7 @@ import (
 
 // Bounds of one pool.
 const (
-	MaxHeld       = 8192        // requests that wait
+	MaxHeld       = 2048        // requests that wait
 	MaxHeldSource = MaxHeld / 2 // of them, of one source
 	// times that an owner may send one back whose machine had just been stopped, or is full
 	MaxCorrected = 64
