@@ -2,6 +2,7 @@ package health
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -47,58 +48,64 @@ func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.Health
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // souk ends
 	defer stop()
-	var status int
-	var body []byte
+	var a answer
 	if err == nil {
-		status, body, err = c.get(ctx, conn, h)
+		a, err = c.get(ctx, conn, m, h)
 	}
 	if err != nil {
 		return failed(h, err)
 	}
-	return judge(status, body)
+	return a.judge()
+}
+
+// answer is what a check reads of one.
+type answer struct {
+	status   int
+	location string
+	body     []byte // its beginning
 }
 
 // get sends the request of a check and reads the beginning of the answer.
-func (c *Checker) get(ctx context.Context, conn net.Conn, h *machine.HealthCheck) (int, []byte, error) {
-	req, err := request(h)
+func (c *Checker) get(ctx context.Context, conn net.Conn, m *machine.Machine, h *machine.HealthCheck) (answer, error) {
+	req, err := request(m, h)
 	if err != nil {
-		return 0, nil, err
+		return answer{}, err
 	}
 	if h.TLS {
 		secure := tls.Client(conn, &tls.Config{ServerName: serverName(h, req.Host), RootCAs: c.o.Roots,
 			InsecureSkipVerify: h.SkipVerify, //nolint:gosec // where its config says so
 			NextProtos:         []string{"http/1.1"}})
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return 0, nil, err
+			return answer{}, err
 		}
 		conn = secure
 	}
 	if err := req.Write(conn); err != nil {
-		return 0, nil, err
+		return answer{}, err
 	}
 	in := bufio.NewReaderSize(io.LimitReader(conn, maxAnswer), 1024)
 	for range maxInterim {
 		resp, err := http.ReadResponse(in, req)
 		if err != nil {
-			return 0, nil, err
+			return answer{}, err
 		}
 		if resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // the status has been said, and counts
-		return resp.StatusCode, body, nil
+		return answer{resp.StatusCode, resp.Header.Get("Location"), body}, nil
 	}
-	return 0, nil, fault.New(fault.Unavailable, "check", "it answers with nothing but interim statuses")
+	return answer{}, fault.New(fault.Unavailable, "check", "it answers with nothing but interim statuses")
 }
 
 // request makes the request of a check.
-func request(h *machine.HealthCheck) (*http.Request, error) {
+func request(m *machine.Machine, h *machine.HealthCheck) (*http.Request, error) {
 	u, err := url.ParseRequestURI(h.Path)
 	if err != nil {
 		return nil, err
 	}
 	req := &http.Request{Method: h.Method, URL: &url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery},
-		Host: fmt.Sprintf("localhost:%d", h.Port), Close: true,
+		Host: hostOf(m, h.Port), Close: true,
 		Header: http.Header{"User-Agent": {"souk-health-check"}},
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	for _, x := range h.Headers {
@@ -113,6 +120,27 @@ func request(h *machine.HealthCheck) (*http.Request, error) {
 	return req, nil
 }
 
+// hostOf returns the host that a check asks for: one that the machine's requests are for, since many an app refuses any
+// other. It is the first whole name of the port's service, else its first name, else the app's.
+func hostOf(m *machine.Machine, port int) string {
+	if m.Config == nil {
+		return m.App
+	}
+	for i := range m.Config.Services {
+		s := &m.Config.Services[i]
+		if s.InternalPort != port || len(s.Hosts) == 0 {
+			continue
+		}
+		for _, name := range s.Hosts {
+			if strings.Contains(name, ".") {
+				return name
+			}
+		}
+		return s.Hosts[0]
+	}
+	return cmp.Or(m.App, "localhost")
+}
+
 // serverName returns the name that the machine's certificate must have.
 func serverName(h *machine.HealthCheck, host string) string {
 	if h.ServerName != "" {
@@ -125,7 +153,8 @@ func serverName(h *machine.HealthCheck, host string) string {
 }
 
 // judge returns what an answer says of the machine.
-func judge(status int, body []byte) verdict {
+func (a *answer) judge() verdict {
+	status := a.status
 	v := verdict{machine.CheckCritical, strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))}
 	switch {
 	case status >= 200 && status < 300:
@@ -134,8 +163,11 @@ func judge(status int, body []byte) verdict {
 		v.status = machine.CheckWarning
 	case status >= 300 && status < 400:
 		v.output += " (redirects are not followed)"
+		if to := printable(a.location, maxReason); to != "" {
+			v.output = strings.TrimSuffix(v.output, ")") + ", and this one leads to " + to + ")"
+		}
 	}
-	if text := printable(string(body), maxBody); text != "" {
+	if text := printable(string(a.body), maxBody); text != "" {
 		v.output += "\n" + text
 	}
 	return v

@@ -85,7 +85,8 @@ func TestWhatAnswersSay(t *testing.T) {
 	for path, want := range map[string]verdict{
 		"/":      {machine.CheckPassing, "200 OK"},
 		"/empty": {machine.CheckPassing, "204 No Content"},
-		"/moved": {machine.CheckCritical, "302 Found (redirects are not followed)\n" +
+		"/moved": {machine.CheckCritical, "302 Found (redirects are not followed, and this one leads to " +
+			other.URL + ")\n" +
 			"<a href=\"" + other.URL + "\">Found</a>."},
 		"/busy":    {machine.CheckWarning, "429 Too Many Requests"},
 		"/early":   {machine.CheckPassing, "200 OK"},

@@ -28,6 +28,9 @@ const (
 	busyWait  = 250 * time.Millisecond
 	// output that changes alone is reported no more often than this
 	outputEvery = 10 * time.Second
+	// One failure after a success is not reported, but the check is made again soon: two in a row are.
+	againWait = time.Second
+	failures  = 2
 )
 
 // Options make a Checker. Dial and Report are needed.
@@ -67,6 +70,7 @@ type check struct {
 	at       time.Time // when it is due
 	index    int       // in the schedule; -1: it is not there, as it is asking or over
 	passed   bool      // at least once
+	failed   int       // so often in a row
 	reported time.Time
 	over     bool // the attempt is not checked any more
 }
@@ -195,7 +199,11 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 		return false, lifecycle.CheckResult{}
 	}
 	now := time.Now()
-	ch.passed = ch.passed || v.status == machine.CheckPassing
+	if v.status == machine.CheckPassing {
+		ch.passed, ch.failed = true, 0
+	} else {
+		ch.failed++
+	}
 	ch.at = now.Add(ch.pause(now))
 	heap.Push(&c.due, ch)
 	c.poke()
@@ -209,6 +217,9 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 
 // pause returns how long a check waits after it has said something.
 func (ch *check) pause(now time.Time) time.Duration {
+	if ch.passed && ch.failed > 0 && ch.failed < failures {
+		return min(againWait, ch.Interval)
+	}
 	if ch.passed {
 		return ch.Interval - rand.N(ch.Interval/10) // what was started together is not asked together for ever
 	}
@@ -216,12 +227,15 @@ func (ch *check) pause(now time.Time) time.Duration {
 }
 
 // news reports whether what a check says is to be reported: another status than is published, or another reason why it
-// does not pass. In its grace nothing counts but that it passes.
+// does not pass. One that passed must fail twice in a row. In its grace nothing counts but that it passes.
 func (ch *check) news(now time.Time, v verdict) bool {
 	if v.status != machine.CheckPassing && now.Sub(ch.of.began) < ch.Grace {
 		return false
 	}
 	was := ch.of.says(ch.Name)
+	if was.Status == machine.CheckPassing && ch.failed > 0 && ch.failed < failures {
+		return false
+	}
 	if was.Status != v.status || was.Output == machine.CheckWaits {
 		return true
 	}

@@ -179,7 +179,7 @@ func TestACheckThatFlaps(t *testing.T) {
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(0)})
 		want(t, b.pass(2*time.Second), "m passing")
 		b.set("m", false)
-		want(t, b.pass(3*time.Second), "m critical")
+		want(t, b.pass(3*time.Second), "m critical") // twice in a row
 		b.set("m", true)
 		want(t, b.pass(3*time.Second), "m passing")
 		b.start("a", "m", 2, machine.ServiceCheck{Interval: seconds(1)}) // it has been restarted
@@ -191,6 +191,42 @@ func TestACheckThatFlaps(t *testing.T) {
 			t.Error("it is still known")
 		}
 	})
+}
+
+// TestOneFailureIsNotNews: a check that fails every second time takes its machine out not once, and one that fails for
+// good is critical a second after its first failure.
+func TestOneFailureIsNotNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.set("m", true)
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(10), GracePeriod: seconds(0)})
+		want(t, b.pass(time.Second), "m passing")
+		asked := func() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.dialled) }
+		for up, n := false, asked(); n < 40; n = asked() {
+			b.set("m", up)
+			for asked() == n {
+				want(t, b.pass(100*time.Millisecond), "")
+			}
+			up = !up
+		}
+		b.set("m", false)
+		want(t, b.pass(10*time.Second+againWait), "m critical")
+		b.set("m", true)
+		want(t, b.pass(10*time.Second), "m passing") // one success is enough
+	})
+}
+
+// TestTheHostOfACheck is one that the machine's requests are for.
+func TestTheHostOfACheck(t *testing.T) {
+	m := &machine.Machine{App: "shop", Config: &machine.Config{Services: []machine.Service{
+		{InternalPort: 80}, {InternalPort: 81, Hosts: []string{"a"}},
+		{InternalPort: 82, Hosts: []string{"a", "a.example"}}}}}
+	for port, want := range map[int]string{80: "shop", 81: "a", 82: "a.example", 83: "shop"} {
+		req, err := request(m, &machine.HealthCheck{Port: port, Method: "GET", Path: "/"})
+		if err != nil || req.Host != want {
+			t.Errorf("%d: %q, %v", port, req.Host, err)
+		}
+	}
 }
 
 // TestAnAppWhoseChecksHangDelaysItsOwn: those of another are made in time.

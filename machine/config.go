@@ -117,8 +117,18 @@ type Service struct {
 	Hosts              []string  `json:"hosts,omitempty"` // that requests are for, beside the app's own names
 	MaxMachinesRunning *int      `json:"max_machines_running,omitempty"`
 	AutostopAfter      *Duration `json:"autostop_after,omitempty"` // for how long one is idle before it is stopped
+	Ignore             []Ignored `json:"ignore,omitempty"`         // requests that neither start a machine nor keep it up
+	IdleStream         *Duration `json:"idle_stream,omitempty"`    // without a byte for so long none is kept up by one
 	// CreateUpTo is how many machines there may be when requests have more of them made.
 	CreateUpTo *int `json:"create_up_to,omitempty"`
+}
+
+// Ignored names requests that the proxy answers itself. All that it says must be so of a request.
+type Ignored struct {
+	Path      string `json:"path,omitempty"`       // whole, or with * at its end what begins so
+	UserAgent string `json:"user_agent,omitempty"` // a part of it, in capitals or small
+	Source    string `json:"source,omitempty"`     // an address, or a network as 192.0.2.0/24
+	Status    int    `json:"status,omitempty"`     // of the answer; 0: 200
 }
 
 // Concurrency limits how much of a service's load one machine takes.

@@ -17,6 +17,8 @@ const (
 	MaxServicesBytes = 8 << 10 // of a machine's services as JSON without their checks: every member is told of them
 	MaxAutostopAfter = 24 * time.Hour
 	MaxCreated       = 1000 // machines of a service, those included that requests have made
+	MaxIgnored       = 16   // rules of requests that neither start a machine nor keep it up
+	MaxIgnoredText   = 256  // bytes of a path, or of a user agent, of one
 )
 
 // CheckServices judges the services of a config, and what another member says of a machine's.
@@ -69,7 +71,50 @@ func (s Service) checkOwn(at string) error {
 	if d := s.AutostopAfter; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
 		return bad("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
 	}
+	if d := s.IdleStream; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
+		return bad("%s.idle_stream must be 1s to 24h, not %v", at, d.Duration)
+	}
+	if len(s.Ignore) > MaxIgnored {
+		return bad("%s.ignore has %d rules and may have %d", at, len(s.Ignore), MaxIgnored)
+	}
+	if len(s.Ignore) > 0 && !s.IsHTTP() {
+		return bad("%s.ignore is of a service over HTTP: give one of its ports the handler http, or leave it out", at)
+	}
+	for i, x := range s.Ignore {
+		if err := x.check(fmt.Sprintf("%s.ignore[%d]", at, i)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// check judges a rule of requests that are ignored.
+func (x *Ignored) check(at string) error {
+	switch {
+	case x.Path == "" && x.UserAgent == "" && x.Source == "":
+		return bad("%s must say which requests it means by path, user_agent or source", at)
+	case x.Path != "" && (x.Path[0] != '/' || strings.Contains(strings.TrimSuffix(x.Path, "*"), "*")):
+		return bad("%s.path must begin with / and may have * at its end alone, not %s", at, quote(x.Path))
+	case len(x.Path) > MaxIgnoredText || len(x.UserAgent) > MaxIgnoredText:
+		return bad("%s.path and user_agent may have %d bytes each", at, MaxIgnoredText)
+	case x.Source != "" && !x.Network().IsValid():
+		return bad("%s.source must be an address, or a network such as \"192.0.2.0/24\", not %s", at, quote(x.Source))
+	case x.Status != 0 && (x.Status < 200 || x.Status > 599):
+		return bad("%s.status must be 200 to 599, not %d", at, x.Status)
+	}
+	return nil
+}
+
+// Network returns the addresses that a rule means; not valid: it says none, or none that is one.
+func (x *Ignored) Network() netip.Prefix {
+	if p, err := netip.ParsePrefix(x.Source); err == nil {
+		return p.Masked()
+	}
+	a, err := netip.ParseAddr(x.Source)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
 }
 
 // ValidHost reports whether s is a name that requests may be for: one or several DNS labels in lower case. What ends in

@@ -25,6 +25,9 @@ func (p *Proxy) record(x *exchange) {
 		p.metrics.refused.WithLabelValues(fault.CodeOf(x.err)).Inc()
 	}
 	worth := x.err != nil || x.woke != nil || x.replays > 0
+	if worth && x.key.app == "" && !p.strays.allow(x.began) { // a scanner asks for thousands of names
+		return
+	}
 	if !p.access.wants(worth) && !worth {
 		return
 	}
@@ -49,6 +52,26 @@ func (p *Proxy) record(x *exchange) {
 		p.recent.put(a)
 	}
 	p.access.put(a)
+}
+
+// strayLines is how many requests for no app are in the log in a second.
+const strayLines = 20
+
+// strays bounds the lines of requests that are for no app. All are counted in the metrics.
+type strays struct {
+	mu     sync.Mutex
+	second time.Time
+	n      int
+}
+
+func (s *strays) allow(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.second) >= time.Second {
+		s.second, s.n = now, 0
+	}
+	s.n++
+	return s.n <= strayLines
 }
 
 // accessLog writes lines behind the requests' backs: who reads them slowly holds up nobody, and what does not fit into

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"sync"
 )
 
 // maxReplayed bounds the body of a request that may be sent again, to another machine.
@@ -15,6 +16,10 @@ type replayable struct {
 	lost bool // more was read than is remembered, or it broke off
 	end  bool // all of it was read
 	at   int  // in kept, of who reads now
+
+	mu      sync.Mutex
+	reading bool
+	closed  bool // the request's own
 }
 
 // Read reads what was remembered first.
@@ -24,7 +29,16 @@ func (b *replayable) Read(to []byte) (int, error) {
 		b.at += n
 		return n, nil
 	}
+	if b.end { // who read it first may have closed it
+		return 0, io.EOF
+	}
+	if !b.begin() {
+		return 0, errReadOn
+	}
 	n, err := b.from.Read(to)
+	b.mu.Lock()
+	b.reading = false
+	b.mu.Unlock()
 	b.end = b.end || errors.Is(err, io.EOF)
 	switch {
 	case b.lost:
@@ -39,8 +53,39 @@ func (b *replayable) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the request's own.
-func (b *replayable) Close() error { return b.from.Close() }
+// Again returns the body from its beginning, for who sends it once more over another connection. Nobody reads it then.
+func (b *replayable) Again() (io.ReadCloser, error) {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed && !b.end || !b.rewind() {
+		return nil, errReadOn
+	}
+	return b, nil
+}
+
+var errReadOn = errors.New("the body was broken off, or is too large to be kept") //nolint:gochecknoglobals // a constant
+
+// begin reports whether the request's own body may be read, and says that somebody does.
+func (b *replayable) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = !b.closed
+	return b.reading
+}
+
+// Close has a Read that waits end. Otherwise the request's own stays open: its server closes it, and another connection
+// may need it before.
+func (b *replayable) Close() error {
+	b.mu.Lock()
+	reading := b.reading
+	b.closed = b.closed || reading
+	b.mu.Unlock()
+	if reading {
+		return b.from.Close()
+	}
+	return nil
+}
 
 // whole reports whether nothing of it is left to be read.
 func (b *replayable) whole() bool { return b == nil || b.end }

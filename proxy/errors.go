@@ -42,13 +42,16 @@ func refusalOf(k key, o *routing.Out) error {
 	return f
 }
 
-func heldTooLong(ctx context.Context, app string, hold time.Duration) error {
+func heldTooLong(ctx context.Context, app string, held time.Duration) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return errClientGone
 	}
-	return &fault.Error{Kind: fault.Unavailable, Code: "held", RetryAfter: time.Second,
-		Text: "a request for app " + app + " was held for " + hold.String() + ", and no machine became free for it"}
+	return &fault.Error{Kind: fault.Unavailable, Code: codeHeld, RetryAfter: time.Second,
+		Text: "a request for app " + app + " was held for " + held.Round(time.Millisecond).String() +
+			", and no machine became free for it"}
 }
+
+const codeHeld = "held"
 
 // errClientGone is the error of a request whose client went away. Nobody is answered.
 var errClientGone = fault.New(fault.Unavailable, "client_gone", "the client went away before the answer") //nolint:gochecknoglobals // a constant
@@ -65,6 +68,9 @@ func statusOf(f *fault.Error) int {
 	case fault.NotFound:
 		return http.StatusNotFound
 	case fault.Invalid:
+		if f.Code == "replay_body" {
+			return http.StatusRequestEntityTooLarge
+		}
 		return http.StatusBadRequest
 	case fault.Denied:
 		return http.StatusForbidden

@@ -12,6 +12,9 @@ func (p *Proxy) Pools() (n int) {
 	return n
 }
 
+// CloseSilent closes the connections that have been silent for too long.
+func (p *Proxy) CloseSilent() { p.owner.closeSilent() }
+
 // BoundIdle sets how many connections may have no request.
 func (p *Proxy) BoundIdle(n int) { p.idle = strangers.New(n) }
 

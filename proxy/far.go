@@ -79,7 +79,8 @@ func (f *farOwners) carry(
 ) (hop.Result, error) {
 	r.Header += farTime
 	key := "@" + string(b.worker)
-	return overKept(&f.conns, key, w, r, func() (*hop.Conn, error) { return f.connect(ctx, b.worker, key) })
+	return overKept(&f.conns, key, w, r, func(*hop.Conn) {},
+		func() (*hop.Conn, error) { return f.connect(ctx, b.worker, key) })
 }
 
 // corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over
@@ -240,6 +241,9 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 	case res.Code != 0 || r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	default:
+		if _, is := errors.AsType[*correction](err); !is && errors.Is(err, hop.ErrAnswer) {
+			err = badAnswer(err, t.Machine)
+		}
 		correct(w, err)
 	}
 }
@@ -272,18 +276,19 @@ const failHeader = "Souk-Failed"
 
 // tunnel makes a connection one to a machine.
 func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
-	m, err := p.owner.enter(r.Context(), t)
+	m, v, err := p.owner.enter(r.Context(), t)
 	if err != nil {
 		correct(w, err)
 		return
 	}
-	defer p.owner.leave(t.Machine)
+	defer p.owner.leave(v)
 	c, err := p.owner.dial(r.Context(), m, t.Port)
 	if err != nil {
 		correct(w, err)
 		return
 	}
 	defer c.Close()
+	p.owner.over(v, func() net.Conn { return c })
 	client, ahead, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		correct(w, err)

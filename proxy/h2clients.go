@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,22 +19,42 @@ type h2Clients struct {
 type h2Client struct {
 	*http.Transport
 	used time.Time
+	conn atomic.Pointer[net.Conn] // that was made last
+}
+
+// newest returns the connection that requests go over; nil: there is none yet.
+func (c *h2Client) newest() net.Conn {
+	if p := c.conn.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // h2Idle is how long a connection is kept that carries nothing: at its owner it counts as something to do.
-const h2Idle = 5 * time.Second
+const h2Idle = keptTime
+
+// streamBuffer is how much of an answer is kept here of which its client reads nothing.
+const streamBuffer = 64 << 10
 
 // to returns the client of a machine's port. dial connects to it.
-func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error)) http.RoundTripper {
+func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error)) *h2Client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.byID[b.conn]
 	if c == nil {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
-		c = &h2Client{Transport: &http.Transport{Protocols: protocols, DisableCompression: true,
+		c = &h2Client{}
+		c.Transport = &http.Transport{Protocols: protocols, DisableCompression: true,
 			MaxResponseHeaderBytes: maxHead, IdleConnTimeout: h2Idle,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
+			HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer},
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				conn, err := dial(ctx)
+				if err == nil {
+					c.conn.Store(&conn)
+				}
+				return conn, err
+			}}
 		if h.byID == nil {
 			h.byID = map[string]*h2Client{}
 		}

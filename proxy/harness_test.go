@@ -416,3 +416,6 @@ func (r *rig) do(method, app, path, body string, fields ...string) (*http.Respon
 }
 
 func withFar(to far) func(*proxy.Options) { return func(o *proxy.Options) { o.Far = to } }
+
+// listenFor has a socket listen with a short queue.
+func listenFor(fd, queue int) error { return syscall.Listen(fd, queue) }

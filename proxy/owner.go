@@ -53,12 +53,14 @@ type owner struct {
 // gate is what passes to one machine.
 type gate struct {
 	load    int
-	since   time.Time     // when load last fell to 0
-	resting chan struct{} // not nil: it is being stopped, as it had nothing to do; closed when that has ended
-	waking  *waking       // nil: it is not
-	port    int           // that was last seen to accept, of instance
-	of      string        // the machine's start that port was seen in
-	ready   expected      // from its starts until it is ready
+	visits  map[*visit]struct{} // so many as load
+	looking bool                // somebody looks whether it is ready
+	since   time.Time           // when load last fell to 0
+	resting chan struct{}       // not nil: it is being stopped, as it had nothing to do; closed when that has ended
+	waking  *waking             // nil: it is not
+	port    int                 // that was last seen to accept, of instance
+	of      string              // the machine's start that port was seen in
+	ready   expected            // from its starts until it is ready
 }
 
 // waking is a wake that is under way, for however many wait for it.
@@ -73,10 +75,18 @@ func newOwner(workers []Worker, report func(string, int)) *owner {
 		report = func(string, int) {}
 	}
 	o := &owner{workers: workers, report: report, gates: map[string]*gate{},
+		conns:  hop.Conns{Unused: keptTime, Once: onceTime},
 		dialer: net.Dialer{Timeout: dialTime, KeepAlive: -1}}
 	o.dials.conns, o.dials.most = &o.conns, ownDials
 	return o
 }
+
+// Bounds of a machine's connections that are kept: many a server closes one after 5 s, and a request that meets the
+// close is lost. One that cannot be sent twice dials anew, which costs less than 0.1 ms on the same host.
+const (
+	keptTime = 4 * time.Second
+	onceTime = 100 * time.Millisecond
+)
 
 const dialTime = 10 * time.Second // to a machine of this host, which may be busy: one that is not there refuses at once
 
@@ -108,18 +118,18 @@ func serviceAt(c *machine.Config, port int) *machine.Service {
 
 // enter counts a request in that is for a machine, and returns where that is. Whoever entered calls leave. An error is
 // a correction: nothing was done.
-func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, err error) {
+func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *visit, err error) {
 	_, m, err = o.find(ctx, t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s := serviceAt(m.Config, t.Port)
 	if s == nil {
-		return nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
+		return nil, nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
 			"machine %s has no service at its port %d", t.Machine, t.Port)}
 	}
 	if m.State != machine.Started {
-		return nil, doesNotRun(m)
+		return nil, nil, doesNotRun(m)
 	}
 	hard := 0
 	if s.Concurrency != nil {
@@ -135,15 +145,17 @@ func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, err er
 		refused = &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
 			"machine %s has %d of %d requests", t.Machine, g.load, hard)}
 	default:
+		v = newVisit(t.Machine, s)
 		g.load++
+		g.visits[v] = struct{}{}
 	}
 	load := g.load
 	o.mu.Unlock()
 	if refused != nil {
-		return nil, refused
+		return nil, nil, refused
 	}
 	o.report(t.Machine, load)
-	return m, nil
+	return m, v, nil
 }
 
 func doesNotRun(m *machine.Machine) error {
@@ -152,22 +164,23 @@ func doesNotRun(m *machine.Machine) error {
 }
 
 // leave is the end of what entered.
-func (o *owner) leave(machine string) {
+func (o *owner) leave(v *visit) {
 	o.mu.Lock()
-	g := o.gate(machine)
+	g := o.gate(v.machine)
+	delete(g.visits, v)
 	if g.load--; g.load == 0 {
 		g.since = time.Now()
 	}
 	load := g.load
 	o.mu.Unlock()
-	o.report(machine, load)
+	o.report(v.machine, load)
 }
 
 // gate returns a machine's. It is called with the lock.
 func (o *owner) gate(machine string) *gate {
 	g := o.gates[machine]
 	if g == nil {
-		g = &gate{}
+		g = &gate{visits: map[*visit]struct{}{}}
 		o.gates[machine] = g
 	}
 	return g
@@ -182,6 +195,10 @@ func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Con
 	}
 	c, err := o.dialer.DialContext(ctx, "tcp", addr)
 	if err == nil {
+		o.mu.Lock()
+		g := o.gate(m.ID)
+		g.port, g.of = port, startOf(m)
+		o.mu.Unlock()
 		return c, nil
 	}
 	kind := routing.NoAnswer
@@ -224,15 +241,16 @@ func (o *owner) forget(kept func(machine string) bool) {
 	}
 }
 
-// loadOf returns what a machine has to do now, and since when it has nothing.
+// loadOf returns what a machine has to do now that keeps it up, and since when it has nothing.
 func (o *owner) loadOf(machine string) (load int, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g := o.gates[machine]; g != nil {
+		load, since = g.busy(time.Now())
 		if g.waking != nil {
-			return g.load + 1, g.since
+			load++
 		}
-		return g.load, g.since
+		return load, since
 	}
 	return 0, time.Time{}
 }
@@ -246,7 +264,7 @@ func (o *owner) rest(ctx context.Context, t Target, suspend bool) error {
 	}
 	o.mu.Lock()
 	g := o.gate(t.Machine)
-	if g.load > 0 || g.waking != nil || g.resting != nil {
+	if busy, _ := g.busy(time.Now()); busy > 0 || g.waking != nil || g.resting != nil {
 		o.mu.Unlock()
 		return nil
 	}

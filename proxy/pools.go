@@ -81,6 +81,8 @@ type pool struct {
 	backends map[string]*backend
 	waiting  map[routing.Ticket]chan verdict
 	wakes    map[string]wake // the newest of each machine
+	ignored  []ignored       // requests that no machine is asked for
+	able     bool            // some machine is up and well, or may be woken
 	used     time.Time
 }
 
@@ -116,6 +118,7 @@ type pools struct {
 	mu     sync.RWMutex
 	byKey  map[key]*pool
 	ticket atomic.Uint64
+	places places
 
 	waitMu sync.Mutex
 	wait   map[*pool]bool // at which requests wait
@@ -185,11 +188,13 @@ func (x *pool) refresh(now time.Time) {
 	list := make([]routing.Backend, 0, len(facts))
 	var policy routing.Policy
 	backends := make(map[string]*backend, len(facts))
+	x.ignored, x.able = nil, false
 	for i, f := range facts {
 		m, w, known := f.machine, f.worker, f.worker != nil
 		svc := x.key.match(m.Services)
 		if i == 0 {
-			if policy = routing.PolicyOf(svc); x.p.o.Make == nil {
+			policy, x.ignored = routing.PolicyOf(svc), ignoredOf(svc)
+			if x.p.o.Make == nil {
 				policy.CreateUpTo = 0
 			}
 		}
@@ -198,9 +203,11 @@ func (x *pool) refresh(now time.Time) {
 		b.h2, b.idle = optionsOf(svc)
 		b.answers = answersOf(svc)
 		backends[m.ID] = b
-		list = append(list, routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Where: x.p.where(m, b),
+		one := routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Where: x.p.where(m, b),
 			Power: powerOf(m.State), Unheard: !known || !w.Reachable(), Failing: m.Failing, Cordoned: m.Cordoned,
-			Load: m.Load, Autostart: svc.Autostart == nil || *svc.Autostart})
+			Load: m.Load, Autostart: svc.Autostart == nil || *svc.Autostart}
+		x.able = x.able || one.Able()
+		list = append(list, one)
 	}
 	x.facts, x.backends = facts, backends
 	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
@@ -243,6 +250,16 @@ func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
 	return h2, idle
 }
 
+// silenceOf returns for how long no byte may pass a connection of a service that is no HTTP any more.
+func silenceOf(s *machine.Service) time.Duration {
+	for _, p := range s.Ports {
+		if o := p.HTTPOptions; o != nil && o.IdleTimeout != nil && *o.IdleTimeout > 0 {
+			return time.Duration(*o.IdleTimeout) * time.Second
+		}
+	}
+	return silentTime
+}
+
 // do carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the
 // lock.
 func (x *pool) do(outs []routing.Out) {
@@ -262,16 +279,18 @@ func (x *pool) do(outs []routing.Out) {
 }
 
 // acquire returns a machine for a request, which may have to wait for one. An error says why there is none.
-func (x *pool) acquire(ctx context.Context, ask routing.Ask) (*grant, error) {
+// It waits until a time at most.
+func (x *pool) acquire(ctx context.Context, until time.Time, ask routing.Ask) (*grant, error) {
 	ask.Ticket = routing.Ticket(x.p.pools.ticket.Add(1))
-	return x.await(ctx, ask.Ticket, func(now time.Time) []routing.Out {
+	return x.await(ctx, until, ask.Ticket, func(now time.Time) []routing.Out {
 		x.refresh(now)
 		return x.routes.Arrive(now, x.rng, ask)
 	})
 }
 
 // await steps the router, and waits until it says what becomes of a ticket.
-func (x *pool) await(ctx context.Context, t routing.Ticket, step func(time.Time) []routing.Out) (*grant, error) {
+func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, step func(time.Time) []routing.Out,
+) (*grant, error) {
 	now := time.Now()
 	x.mu.Lock()
 	x.used = now
@@ -284,9 +303,19 @@ func (x *pool) await(ctx context.Context, t routing.Ticket, step func(time.Time)
 	ch := make(chan verdict, 1)
 	x.waiting[t] = ch
 	x.do(outs)
+	held := x.waiting[t] != nil
+	if held && !x.p.pools.places.enter(x.key.app) {
+		delete(x.waiting, t)
+		x.routes.Left(t)
+		x.mu.Unlock()
+		return nil, refusalOf(x.key, &routing.Out{Reason: routing.Full, After: time.Second})
+	}
 	x.p.pools.waits(x)
 	x.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, x.p.o.Hold)
+	if held {
+		defer x.p.pools.places.leave(x.key.app)
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	select {
 	case o := <-ch:
@@ -303,7 +332,7 @@ func (x *pool) await(ctx context.Context, t routing.Ticket, step func(time.Time)
 	default:
 	}
 	x.mu.Unlock()
-	return nil, heldTooLong(ctx, x.key.app, x.p.o.Hold)
+	return nil, heldTooLong(ctx, x.key.app, time.Since(now))
 }
 
 func (x *pool) granted(o verdict, t routing.Ticket, since time.Time) (*grant, error) {
@@ -329,9 +358,9 @@ func (g *grant) done() {
 }
 
 // again gives a machine back that did not take the request, and returns another.
-func (g *grant) again(ctx context.Context, c *correction) (*grant, error) {
+func (g *grant) again(ctx context.Context, until time.Time, c *correction) (*grant, error) {
 	x := g.pool
-	next, err := x.await(ctx, g.ticket, func(now time.Time) []routing.Out {
+	next, err := x.await(ctx, until, g.ticket, func(now time.Time) []routing.Out {
 		x.refresh(now)
 		return x.routes.Corrected(now, x.rng, g.ticket, c.kind, c.err)
 	})

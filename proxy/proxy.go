@@ -42,17 +42,20 @@ type Options struct {
 	Listen func(port int) (net.Listener, error)
 	TLS    *tls.Config
 	// Front stands before the doors for HTTP in the clear, for what asks them and means no app; nil: nothing does.
-	Front  func(http.Handler) http.Handler
-	Hold   time.Duration // how long a request waits for a machine at most; 0: 60 s
-	Access io.Writer     // gets a line of JSON for each request; nil: none is written
-	Sample float64       // which share of requests Access gets, those that fail always; 0: all
-	Log    *slog.Logger  // nil: nothing is logged
+	Front func(http.Handler) http.Handler
+	Hold  time.Duration // how long a request waits for a machine at most; 0: 60 s
+	// HeldApp and HeldAll bound how many requests wait for machines of one app, and of all; 0: 2,048 and 8,192.
+	HeldApp, HeldAll int
+	Access           io.Writer    // gets a line of JSON for each request; nil: none is written
+	Sample           float64      // which share of requests Access gets, those that fail always; 0: all
+	Log              *slog.Logger // nil: nothing is logged
 }
 
 // Bounds of requests.
 const (
 	defaultHold = 60 * time.Second
-	idleTime    = 60 * time.Second // for the head of an answer, and between two pieces, unless the config says another
+	idleTime    = 5 * time.Minute  // for the head of an answer, and between two pieces, unless the config says another
+	silentTime  = time.Hour        // without a byte either way on a connection that became another protocol's
 	maxHead     = 64 << 10         // bytes of a request's head
 	headTime    = 10 * time.Second // for it to arrive
 	keepTime    = 75 * time.Second // a client's connection without a request
@@ -73,6 +76,7 @@ type Proxy struct {
 	metrics *metrics
 	access  *accessLog
 	recent  recent
+	strays  strays
 	idle    *strangers.Places // of connections at which no request is under way
 }
 
@@ -84,6 +88,8 @@ func New(o Options) *Proxy {
 	o.Hold = cmp.Or(o.Hold, defaultHold)
 	p := &Proxy{o: o, owner: newOwner(o.Workers, o.Report), metrics: newMetrics(),
 		idle: strangers.New(strangers.Most())}
+	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
+		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	p.pools.byKey, p.pools.wait, p.pools.come = map[key]*pool{}, map[*pool]bool{}, make(chan struct{}, 1)
 	p.far = &farOwners{p: p, reach: o.Far}
@@ -171,6 +177,7 @@ func (p *Proxy) tidy(ctx context.Context) {
 		}
 		p.owner.conns.Sweep()
 		p.far.conns.Sweep()
+		p.owner.closeSilent()
 		p.h2.sweep()
 		now := time.Now()
 		p.pools.drop(func(x *pool) bool {

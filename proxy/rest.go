@@ -89,11 +89,13 @@ func (p *Proxy) servicesOf(s *fleet.Snapshot, app string, targets map[string]Tar
 			x := routing.Member{Machine: m.ID, Region: m.Region, Own: own, Load: m.Load,
 				Up: m.State == machine.Started && !m.Cordoned && known && w.Reachable()}
 			if own {
+				t := Target{app, m.ID, svc.InternalPort}
+				x.Busy = x.Up && p.owner.comesUp(p.ctx, t, m.Updated)
 				x.Load, x.Since = p.owner.loadOf(m.ID)
 				if x.Since.Before(m.Updated) {
 					x.Since = m.Updated
 				}
-				targets[m.ID] = Target{app, m.ID, svc.InternalPort}
+				targets[m.ID] = t
 			}
 			list[at].Machines = append(list[at].Machines, x)
 		}

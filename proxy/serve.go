@@ -60,6 +60,10 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !x.body.whole() && r.ProtoMajor == 1 { // what is left of it is no request
 		w.Header().Set("Connection", "close")
 	}
+	if isGRPC(r) {
+		x.code = failGRPC(w, x.id, x.err)
+		return
+	}
 	x.code = fail(w, r, x.id, x.err)
 }
 
@@ -86,6 +90,9 @@ func (x *exchange) serve() error {
 		x.body = &replayable{from: x.r.Body}
 	}
 	if done := x.toHTTPS(); done {
+		return nil
+	}
+	if x.ignores() {
 		return nil
 	}
 	ask := x.ask()
@@ -129,7 +136,8 @@ func (x *exchange) ask() routing.Ask {
 // try has one machine after another asked until one answers. It returns another ask where the answer was fly-replay.
 func (x *exchange) try(ask routing.Ask) (*replay, error) {
 	ctx, before := x.r.Context(), x.held
-	g, err := x.p.pool(x.key).acquire(ctx, ask)
+	until := x.holdUntil()
+	g, err := x.p.pool(x.key).acquire(ctx, until, ask)
 	for err == nil {
 		x.backend, x.held = g.backend, before+g.held
 		if g.woke != nil {
@@ -145,9 +153,19 @@ func (x *exchange) try(ask routing.Ask) (*replay, error) {
 			g.done()
 			return again, err
 		}
-		g, err = g.again(ctx, c)
+		g, err = g.again(ctx, until, c)
 	}
 	return nil, err
+}
+
+// holdUntil returns until when a request may wait for a machine: as long as the proxy holds one, and no longer than a
+// client of gRPC says that it waits. What a machine takes for its answer is another matter.
+func (x *exchange) holdUntil() time.Time {
+	until := time.Now().Add(x.p.o.Hold)
+	if own, bounded := grpcTimeout(x.r); bounded && x.began.Add(own).Before(until) {
+		return x.began.Add(own)
+	}
+	return until
 }
 
 // send asks one machine. A correction says that it has not been asked.
@@ -178,7 +196,7 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 	x.code, x.bytes = res.Code, res.Bytes
 	if errors.Is(err, errReplay) {
 		if !x.body.rewind() {
-			return nil, fault.New(fault.Unavailable, "replay_body",
+			return nil, fault.New(fault.Invalid, "replay_body",
 				"the request was to be handed on by fly-replay, and its body is larger than %d bytes", maxReplayed)
 		}
 		return again, nil
@@ -207,8 +225,18 @@ func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
 		return fault.Wrap(err, fault.Timeout, "no_answer", "machine %s took the request and did not answer within %v",
 			b.Machine, b.idle)
 	}
+	return badAnswer(err, b.Machine)
+}
+
+// badAnswer says of a machine that its answer cannot be passed on.
+func badAnswer(err error, machine string) error {
+	if errors.Is(err, hop.ErrLargeHead) {
+		return fault.Wrap(err, fault.Unavailable, "bad_answer",
+			"machine %s answers with a head of more than %d bytes, which is all that is read of one", machine,
+			hop.MaxHead)
+	}
 	return fault.Wrap(err, fault.Unavailable, "bad_answer",
-		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", b.Machine, b.Machine)
+		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
 }
 
 // carry sends a request to a machine of this process, or to the member that has it.
@@ -221,17 +249,18 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	case !b.own:
 		return p.far.carry(ctx, w, r, b)
 	}
-	m, err := p.owner.enter(ctx, b.Target)
+	m, v, err := p.owner.enter(ctx, b.Target)
 	if err != nil {
 		return hop.Result{}, err
 	}
-	defer p.owner.leave(b.Machine)
+	defer p.owner.leave(v)
 	if b.h2 {
-		return hop.RoundTrip(w, r, p.h2.to(b, func(ctx context.Context) (net.Conn, error) {
-			return p.owner.dial(ctx, m, b.Port)
-		}))
+		client := p.h2.to(b, func(ctx context.Context) (net.Conn, error) { return p.owner.dial(ctx, m, b.Port) })
+		p.owner.over(v, client.newest)
+		return hop.RoundTrip(w, r, client)
 	}
-	return overKept(&p.owner.conns, b.conn, w, r, func() (*hop.Conn, error) {
+	use := func(c *hop.Conn) { p.owner.over(v, func() net.Conn { return c.Conn }) }
+	return overKept(&p.owner.conns, b.conn, w, r, use, func() (*hop.Conn, error) {
 		return p.owner.dials.connect(ctx, b.conn, func() (*hop.Conn, error) {
 			c, err := p.owner.dial(ctx, m, b.Port)
 			if err != nil {
@@ -242,20 +271,24 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	})
 }
 
+// maxStale bounds the kept connections that one request finds closed.
+const maxStale = 3
+
 // overKept sends a request over a kept connection, or a new one where there is none, or the kept one turned out to be
 // closed before anything was done with the request.
-func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, dial func() (*hop.Conn, error),
-) (res hop.Result, err error) {
+func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, use func(*hop.Conn),
+	dial func() (*hop.Conn, error)) (res hop.Result, err error) {
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
-		if tries <= 1 {
-			c = k.Get(key, r.Body != nil && r.Body != http.NoBody || tries > 0)
+		if tries == 0 { // else it is a new one's turn: the others may be as old
+			c = k.Get(key, !hop.IsSafe(r.Method) || r.Body != nil && r.Body != http.NoBody)
 		}
 		if c == nil {
 			if c, err = dial(); err != nil {
 				return hop.Result{}, err
 			}
 		}
+		use(c)
 		used := c.Used()
 		res, err = hop.Exchange(w, r, c)
 		if res.Reusable {
@@ -263,7 +296,7 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, d
 		} else {
 			c.Close()
 		}
-		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > 2 {
+		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale {
 			return res, err
 		}
 	}

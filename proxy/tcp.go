@@ -66,7 +66,8 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 
 // connect connects to one machine after another until one takes the connection.
 func (x *exchange) connect(ctx context.Context) (*grant, net.Conn, error) {
-	g, err := x.p.pool(x.key).acquire(ctx, routing.Ask{Source: sourceOf(x.client)})
+	until := x.holdUntil()
+	g, err := x.p.pool(x.key).acquire(ctx, until, routing.Ask{Source: sourceOf(x.client)})
 	for err == nil {
 		x.backend, x.held = g.backend, g.held
 		if g.woke != nil {
@@ -81,7 +82,7 @@ func (x *exchange) connect(ctx context.Context) (*grant, net.Conn, error) {
 			g.done()
 			return nil, nil, err
 		}
-		g, err = g.again(ctx, k)
+		g, err = g.again(ctx, until, k)
 	}
 	return nil, nil, err
 }
@@ -92,14 +93,15 @@ func (p *Proxy) dial(ctx context.Context, b *backend) (net.Conn, error) {
 	if !b.own {
 		return p.far.tunnel(ctx, b.worker, b.Target)
 	}
-	m, err := p.owner.enter(ctx, b.Target)
+	m, v, err := p.owner.enter(ctx, b.Target)
 	if err != nil {
 		return nil, err
 	}
 	c, err := p.owner.dial(ctx, m, b.Port)
 	if err != nil {
-		p.owner.leave(b.Machine)
+		p.owner.leave(v)
 		return nil, err
 	}
-	return &counted{Conn: c, left: func() { p.owner.leave(b.Machine) }}, nil
+	p.owner.over(v, func() net.Conn { return c })
+	return &counted{Conn: c, left: func() { p.owner.leave(v) }}, nil
 }

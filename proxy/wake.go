@@ -21,6 +21,8 @@ const (
 	readyPoll = 5 * time.Millisecond   // between two looks whether it does
 	firstPoll = 500 * time.Microsecond // before the first of them
 	readyMost = 200 * time.Millisecond // the same, however long it took before
+	// a look that gets no answer at all, doubled each time: what the kernel sends again by itself comes after a second
+	lookTime = 250 * time.Millisecond
 )
 
 // Phases say where the time of a wake went.
@@ -168,12 +170,18 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 	}
 	timer := time.NewTimer(first)
 	defer timer.Stop()
+	unheard := 0 // looks that got no answer
 	for looks = 1; ; looks++ {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		c, err := o.dialer.DialContext(ctx, "tcp", addr)
+		look, cancel := context.WithTimeout(ctx, min(lookTime<<min(unheard, 6), dialTime))
+		c, err := o.dialer.DialContext(look, "tcp", addr)
+		if look.Err() != nil {
+			unheard++
+		}
+		cancel()
 		if err == nil {
 			if serviceAt(m.Config, port).IsHTTP() { // for the first request
 				o.conns.Put(hop.NewConn(connKey(m.ID, port), c))

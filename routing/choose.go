@@ -16,6 +16,20 @@ func (b *backend) usable(now time.Time) bool {
 	return b.up(now) && !b.Failing && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
 }
 
+// Able reports whether a machine could serve a request, as far as the fleet tells: now, or when it has been woken.
+func (b *Backend) Able() bool {
+	if b.Unheard || b.Cordoned {
+		return false
+	}
+	switch b.Power {
+	case Up:
+		return !b.Failing
+	case Asleep:
+		return b.Autostart
+	}
+	return b.Power == Coming
+}
+
 // load returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment ago.
 func (b *backend) load() int { return max(b.sent, b.Load) }
 

@@ -11,13 +11,14 @@ import (
 
 // Bounds of one pool.
 const (
-	MaxHeld       = 8192        // requests that wait
+	MaxHeld       = 2048        // requests that wait
 	MaxHeldSource = MaxHeld / 2 // of them, of one source
-	MaxTries      = 4           // machines that one request is sent to
 	// times that an owner may send one back whose machine had just been stopped, or is full
 	MaxCorrected = 64
-	avoidFor     = time.Second           // a machine that could not be reached gets nothing for so long
-	fullFor      = 50 * time.Millisecond // nor one that had no place for another request
+	// a machine that could not be reached gets nothing for so long, doubled with each time in a row
+	avoidFor  = time.Second
+	avoidMost = 30 * time.Second
+	fullFor   = 50 * time.Millisecond // nor one that had no place for another request
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
 	// and the fleet tells within so long of one that was made
@@ -144,6 +145,7 @@ type backend struct {
 	awakeUntil time.Time // it was woken: believed over the fleet's word
 	asleep     bool      // its owner said that it does not run: believed over the fleet's word until that moves on
 	avoidUntil time.Time // it could not be reached
+	missed     int       // so often in a row
 	fullUntil  time.Time // its owner said that it is at its hard limit
 	wakeAt     time.Time // before, it is not woken again
 	failures   int       // of wakes, in a row
@@ -186,6 +188,7 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 		}
 		if b.Power != x.Power {
 			b.asleep = false // the fleet's word is newer than the owner's correction
+			b.avoidUntil, b.missed = time.Time{}, 0
 		}
 		b.Backend = x
 	}
@@ -213,6 +216,7 @@ func (p *Pool) Arrive(now time.Time, rng *rand.Rand, a Ask) []Out {
 func (p *Pool) Done(now time.Time, rng *rand.Rand, t Ticket) []Out {
 	p.out = p.out[:0]
 	if s := p.sent[t]; s != nil {
+		s.to.missed = 0
 		p.unsend(s)
 		p.release(now, rng)
 	}
@@ -246,7 +250,8 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	case AtItsLimit:
 		b.fullUntil = now.Add(fullFor)
 	default:
-		b.avoidUntil, b.cause = now.Add(avoidFor), cause
+		b.avoidUntil, b.cause = now.Add(min(avoidFor<<min(b.missed, 10), avoidMost)), cause
+		b.missed++
 	}
 	h := s.held
 	if c == DoesNotRun || c == AtItsLimit { // that one may be woken for it, or have a place later
@@ -254,7 +259,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	} else {
 		h.tries = append(h.tries, b.Machine)
 	}
-	if len(h.tries) >= MaxTries || h.corrected >= MaxCorrected {
+	if h.corrected >= MaxCorrected { // what could not be reached is tried once each, and costs nothing but the next
 		p.refuse(h.Ticket, Unreachable, avoidFor, cause)
 		return p.out
 	}

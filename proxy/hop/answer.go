@@ -16,9 +16,9 @@ import (
 // maxInformed bounds the answers of 1xx before the answer proper.
 const maxInformed = 8
 
-// readHead reads the head of the answer. Early hints go on to the client at once; that it may go on with its body the
-// server has told the client by itself.
-func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request) (*http.Response, error) {
+// readHead reads the head of the answer. Early hints go on to the client at once. mayGo is called when the other end
+// says that it wants the body.
+func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request, mayGo func()) (*http.Response, error) {
 	for range maxInformed {
 		resp, err := http.ReadResponse(br, r)
 		if err != nil {
@@ -30,14 +30,26 @@ func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request) (*http.R
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return resp, nil
 		}
-		if resp.StatusCode == http.StatusEarlyHints && r.ProtoAtLeast(1, 1) {
-			h := w.Header()
-			h["Link"] = resp.Header["Link"]
-			w.WriteHeader(resp.StatusCode)
-			h.Del("Link")
+		switch resp.StatusCode {
+		case http.StatusContinue:
+			mayGo()
+		case http.StatusEarlyHints:
+			hint(w, r, resp.Header)
 		}
 	}
 	return nil, errors.New("it sends one 1xx after another")
+}
+
+// hint passes early hints on: their links alone, and nothing to HTTP/1.0, which would take them for the answer.
+func hint(w http.ResponseWriter, r *http.Request, from http.Header) {
+	links := from["Link"]
+	if len(links) == 0 || !r.ProtoAtLeast(1, 1) || has(named(from), "Link") {
+		return
+	}
+	h := w.Header()
+	h["Link"] = links
+	w.WriteHeader(http.StatusEarlyHints)
+	delete(h, "Link")
 }
 
 // drained reads what is left of an answer that is not wanted, if that is little, and reports whether the connection may
@@ -65,6 +77,12 @@ func passOn(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Durat
 	if resp.ContentLength >= 0 && hasLengthItself(resp) {
 		h["Content-Length"] = resp.Header["Content-Length"]
 	}
+	if _, typed := h["Content-Type"]; !typed {
+		h["Content-Type"] = nil // net/http would guess one
+	}
+	if resp.StatusCode == http.StatusNotModified {
+		keepFields(h, resp)
+	}
 	announced := len(resp.Trailer)
 	for name := range resp.Trailer {
 		h.Add("Trailer", name)
@@ -83,18 +101,31 @@ func passOn(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Durat
 	return n, nil
 }
 
+// keepFields keeps those fields of a 304 that say what a 200 would have said. net/http drops them from an answer of
+// HTTP/1.1 by their canonical names, so they stand in small letters, as they do in HTTP/2.
+func keepFields(h http.Header, resp *http.Response) {
+	for _, name := range []string{"Content-Length", "Content-Type"} {
+		if v := resp.Header[name]; len(v) == 1 {
+			delete(h, name)
+			h[strings.ToLower(name)] = v
+		}
+	}
+}
+
 // hasLengthItself reports whether the length of an answer belongs to its head: not where net/http made it up.
 func hasLengthItself(resp *http.Response) bool { return len(resp.Header["Content-Length"]) == 1 }
 
-// copyBody copies an answer's body. What has no length is passed on as it comes, since somebody may wait for it.
+// copyBody copies an answer's body. What has come is passed on when no more of it waits to be read, since somebody may
+// wait for it. What came of an answer that is cut goes out before the error: its client sees where it was cut.
 func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
 	defer buffers.Put(buf)
-	flush, streams := w.(http.Flusher)
-	streams = streams && (resp.ContentLength < 0 || strings.HasPrefix(resp.Header.Get("Content-Type"),
-		"text/event-stream"))
-	if streams {
-		flush.Flush() // the head
+	flush := flusher(w)
+	waits := func() bool { // and no more of the body is there yet
+		return n != resp.ContentLength && (c == nil || resp.ContentLength < 0 || c.br.Buffered() == 0)
+	}
+	if resp.Body != http.NoBody && waits() {
+		flush() // the head
 	}
 	for {
 		if idle > 0 && c != nil && c.br.Buffered() == 0 {
@@ -107,17 +138,25 @@ func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Dur
 			if werr != nil {
 				return n, werr
 			}
-			if streams {
-				flush.Flush()
+			if waits() {
+				flush()
 			}
 		}
 		if errors.Is(rerr, io.EOF) {
 			return n, nil
 		}
 		if rerr != nil {
+			flush()
 			return n, errors.Join(ErrAnswer, rerr)
 		}
 	}
+}
+
+func flusher(w http.ResponseWriter) func() {
+	if f, is := w.(http.Flusher); is {
+		return f.Flush
+	}
+	return func() {}
 }
 
 // switchOver connects both ends once they have agreed on another protocol, until one of them ends.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"os"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 // sending is a body on its way, which another goroutine copies while the answer may come already.
 type sending struct {
+	once sync.Once // it is started, or given up before
 	done chan struct{}
 	err  error
 	from *source
@@ -65,14 +67,41 @@ func (s *sending) untouched() bool {
 	return !s.from.used
 }
 
-// send begins to copy a body. The head goes before it: a backend that wants to refuse has it at once.
-func send(c *Conn, r *Request) *sending {
-	s := &sending{done: make(chan struct{}), from: &source{Reader: r.Body, length: r.ContentLength}}
+func newSending(r *Request) *sending {
+	return &sending{done: make(chan struct{}), from: &source{Reader: r.Body, length: r.ContentLength}}
+}
+
+// start begins to copy a body, unless that has been begun. The head has gone before it: a backend that wants to refuse
+// has it at once.
+func (s *sending) start(c *Conn, r *Request) { s.once.Do(func() { s.copy(c, r) }) }
+
+// continueTime is how long a body that waits to be asked for waits: many a server never asks.
+const continueTime = time.Second
+
+// startAfter begins to copy a body whose client waits to be told so, unless something of the answer comes within
+// continueTime: that says whether the body is wanted. Reading the body has net/http tell the client.
+func (s *sending) startAfter(c *Conn, r *Request) {
+	wait := continueTime
+	if r.Header > 0 {
+		wait = min(wait, r.Header)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	if _, err := c.br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+		s.start(c, r)
+	}
+}
+
+// mayGo returns what is to be called when the other end asks for the body. s may be nil: there is none.
+func (s *sending) mayGo(c *Conn, r *Request) func() {
+	if s == nil {
+		return func() {}
+	}
+	return func() { s.start(c, r) }
+}
+
+func (s *sending) copy(c *Conn, r *Request) {
 	go func() {
 		defer close(s.done)
-		if s.err = c.bw.Flush(); s.err != nil {
-			return
-		}
 		buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
 		defer buffers.Put(buf)
 		if r.ContentLength > 0 {
@@ -84,7 +113,6 @@ func send(c *Conn, r *Request) *sending {
 			c.Close()
 		}
 	}()
-	return s
 }
 
 // copyPieces copies a body, each piece as it comes.
@@ -130,6 +158,8 @@ func sendChunks(bw *bufio.Writer, r *Request, body io.Reader, buf []byte) error 
 	return bw.Flush()
 }
 
+var errNotSent = errors.New("the body was not asked for") //nolint:gochecknoglobals // a constant
+
 // Bounds of a body that is not wanted any more.
 const (
 	bodyPatience  = 2 * time.Second        // for a piece of it that is being read, as it may be sent elsewhere
@@ -140,8 +170,12 @@ const (
 // end waits until nobody reads the body any more, and reports whether it was sent whole. One that is not is given up,
 // and the connection with it: the answer came before its end, or there is none.
 func (s *sending) end(w http.ResponseWriter, r *http.Request, c *Conn, failed bool) bool {
+	s.once.Do(func() { s.err = errNotSent; close(s.done) }) // it was never asked for
 	select {
 	case <-s.done:
+		if s.err != nil {
+			linger(w, r)
+		}
 		return s.err == nil
 	default:
 	}
@@ -166,10 +200,15 @@ func (s *sending) end(w http.ResponseWriter, r *http.Request, c *Conn, failed bo
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now()) // a connection that was taken over has none
 	<-s.done
-	if r.ProtoMajor == 1 {
-		_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
-	}
+	linger(w, r)
 	return false
+}
+
+// linger bounds how long net/http reads what is left of a body before it closes the connection.
+func linger(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime))
+	}
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }} //nolint:gochecknoglobals // a pool

@@ -8,9 +8,12 @@ package hop
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"math"
 	"net"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +23,7 @@ import (
 // Bounds of kept connections.
 const (
 	maxKept  = 512              // for one key
-	keptFor  = 30 * time.Second // unused
+	keptFor  = 30 * time.Second // unused, unless Conns or the other end says another
 	sweepMin = time.Second      // between two sweeps
 )
 
@@ -33,6 +36,7 @@ type Conn struct {
 	left int64     // bytes that may be read yet
 	used bool      // a request was answered on it
 	idle time.Time // since when it is kept
+	keep time.Duration
 }
 
 // NewConn returns a connection that was just made. key is what it leads to.
@@ -46,13 +50,17 @@ func NewConn(key string, c net.Conn) *Conn {
 // memory.
 type bounded Conn
 
-const maxHead = 256 << 10 // bytes of the heads of one answer
+// MaxHead bounds the bytes of the heads of one answer, those of 1xx with it.
+const MaxHead = 64 << 10
 
-var errLargeHead = errors.New("the head of its answer is too large") //nolint:gochecknoglobals // a constant
+const readAhead = 4 << 10 // bytes of a body that may be read with a head
+
+// ErrLargeHead is wrapped where the head of an answer is larger than MaxHead.
+var ErrLargeHead = errors.New("the head of its answer is too large") //nolint:gochecknoglobals // a constant
 
 func (b *bounded) Read(to []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errLargeHead
+		return 0, ErrLargeHead
 	}
 	n, err := b.Conn.Read(to)
 	b.left -= int64(n)
@@ -65,6 +73,13 @@ func (c *Conn) Used() bool { return c.used }
 // Conns keeps connections that are not in use, by what they lead to. Its zero value is ready, and its methods may be
 // called from many goroutines.
 type Conns struct {
+	// Unused is how long a connection is kept without a request: less than its other end keeps it, for a request that
+	// meets the close is lost. 0: half a minute.
+	Unused time.Duration
+	// Once is how recently a connection was used that a request goes over which cannot be sent twice. 0: that is all
+	// the same.
+	Once time.Duration
+
 	mu     sync.Mutex
 	kept   map[string][]*Conn // used last at the end
 	swept  time.Time
@@ -75,8 +90,8 @@ type Conns struct {
 const fresh = 10 * time.Millisecond
 
 // Get returns a kept connection that is open at its other end, as far as the kernel knows; nil: there is none. One that
-// was put back just now is looked at only where it must be sure: a request that cannot be sent twice goes over it.
-func (k *Conns) Get(key string, sure bool) *Conn {
+// was put back just now is looked at only for a request that cannot be sent twice (once).
+func (k *Conns) Get(key string, once bool) *Conn {
 	for {
 		k.mu.Lock()
 		list := k.kept[key]
@@ -84,14 +99,41 @@ func (k *Conns) Get(key string, sure bool) *Conn {
 			k.mu.Unlock()
 			return nil
 		}
-		c := list[len(list)-1]
+		c := list[len(list)-1] // used last of all
+		unused := time.Since(c.idle)
+		if once && k.Once > 0 && unused > k.Once {
+			k.mu.Unlock()
+			return nil
+		}
 		list[len(list)-1] = nil
 		k.kept[key] = list[:len(list)-1]
 		k.mu.Unlock()
-		if !sure && time.Since(c.idle) < fresh || c.alive() {
+		if unused <= k.keep(c) && (!once && unused < fresh || c.alive()) {
 			return c
 		}
 		c.Close()
+	}
+}
+
+// keep returns how long a connection is kept without a request.
+func (k *Conns) keep(c *Conn) time.Duration {
+	most := cmp.Or(k.Unused, keptFor)
+	if c.keep > 0 {
+		return min(most, c.keep)
+	}
+	return most
+}
+
+// learn takes what the other end says of how long it keeps a connection (Keep-Alive: timeout=N): souk keeps it for a
+// second less, since the two clocks do not begin together.
+func (c *Conn) learn(h http.Header) {
+	for _, v := range h["Keep-Alive"] {
+		for part := range strings.SplitSeq(v, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && strings.EqualFold(name, "timeout") {
+				c.keep = max(time.Nanosecond, time.Duration(min(n, 3600)-1)*time.Second)
+			}
+		}
 	}
 }
 
@@ -135,7 +177,7 @@ func (k *Conns) sweep(now time.Time) (old []*Conn) {
 	k.swept = now
 	for key, list := range k.kept {
 		n := 0
-		for n < len(list) && now.Sub(list[n].idle) > keptFor {
+		for n < len(list) && now.Sub(list[n].idle) > k.keep(list[n]) {
 			n++
 		}
 		old = append(old, list[:n]...)
@@ -192,8 +234,12 @@ func (c *Conn) alive() bool {
 	if c.br.Buffered() > 0 {
 		return false
 	}
-	sc, ok := c.Conn.(syscall.Conn)
-	if !ok { // of TLS: what its end says is found out when it is used
+	under := c.Conn
+	if t, is := under.(interface{ NetConn() net.Conn }); is { // of TLS: whatever comes unasked is its end
+		under = t.NetConn()
+	}
+	sc, ok := under.(syscall.Conn)
+	if !ok { // what its end says is found out when it is used
 		return true
 	}
 	raw, err := sc.SyscallConn()

@@ -66,7 +66,13 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	var body *sending
 	if hasBody(r.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
-		body = send(c, r)
+		body = newSending(r)
+		if err := c.bw.Flush(); err != nil {
+			return Result{Unsent: true}, err
+		}
+		if !expects(r.Request) {
+			body.start(c, r)
+		}
 		defer func() {
 			if !body.end(w, r.Request, c, err != nil) {
 				res.Reusable = false
@@ -79,22 +85,11 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	} else if err := c.bw.Flush(); err != nil {
 		return Result{Unsent: true}, err
 	}
-	until := time.Time{}
-	if r.Header > 0 {
-		until = time.Now().Add(r.Header)
-	}
-	_ = c.SetReadDeadline(until)
-	c.left = maxHead
-	if _, err := c.br.Peek(1); err != nil {
-		unsent := c.used && isSafe(r.Method) && !errors.Is(err, os.ErrDeadlineExceeded)
+	resp, unsent, err := awaitHead(w, r, c, body)
+	if err != nil {
 		return Result{Unsent: unsent}, errors.Join(ErrAnswer, err)
 	}
-	resp, err := readHead(w, c.br, r.Request)
-	if err != nil {
-		return Result{}, errors.Join(ErrAnswer, err)
-	}
 	res.First = time.Now()
-	c.used, c.left = true, math.MaxInt64
 	if r.Answer != nil {
 		if err := r.Answer(resp); err != nil {
 			res.Reusable = drained(resp)
@@ -119,15 +114,38 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	return res, err
 }
 
+// awaitHead waits for the head of the answer, and sends the body meanwhile. unsent is as in Result.
+func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool,
+	err error) {
+	until := time.Time{}
+	if r.Header > 0 {
+		until = time.Now().Add(r.Header)
+	}
+	c.left = MaxHead + readAhead
+	if body != nil && expects(r.Request) {
+		body.startAfter(c, r)
+	}
+	_ = c.SetReadDeadline(until)
+	if _, err := c.br.Peek(1); err != nil {
+		return nil, c.used && IsSafe(r.Method) && !errors.Is(err, os.ErrDeadlineExceeded), err
+	}
+	resp, err = readHead(w, c.br, r.Request, body.mayGo(c, r))
+	if err == nil {
+		c.used, c.left = true, math.MaxInt64
+		c.learn(resp.Header)
+	}
+	return resp, false, err
+}
+
 // hasBody reports whether a request has anything behind its head.
 func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// isSafe reports whether a request of a method may be sent again when nobody knows whether it was carried out. One
+// IsSafe reports whether a request of a method may be sent again when nobody knows whether it was carried out. One
 // whose
 // method only is idempotent is not: what came between would be undone.
-func isSafe(method string) bool {
+func IsSafe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
@@ -174,10 +192,7 @@ func upgradeOf(r *http.Request) string {
 
 // writeHead writes the head of a request, framed anew.
 func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
-	target := r.URL.RequestURI()
-	if r.Method == http.MethodOptions && r.RequestURI == "*" {
-		target = "*"
-	}
+	target := Target(r.Request)
 	if !httpguts.ValidHeaderFieldName(r.Method) || !isTarget(target) {
 		return ErrRequest
 	}
@@ -212,6 +227,9 @@ func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
 		writeField(bw, "Content-Length", "0")
 	}
 	if hasBody(r.Request) {
+		if expects(r.Request) {
+			writeField(bw, "Expect", "100-continue")
+		}
 		if r.ContentLength > 0 {
 			writeField(bw, "Content-Length", strconv.FormatInt(r.ContentLength, 10))
 		} else {
@@ -220,6 +238,33 @@ func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
 	}
 	_, err := bw.WriteString("\r\n")
 	return err
+}
+
+// Target returns the target of a request as who asked wrote it, byte for byte: some apps tell %2F from / and // from /.
+// A # is written anew, for some would read it as an end.
+func Target(r *http.Request) string {
+	raw := r.RequestURI
+	if raw != "" && raw[0] != '/' && raw != "*" { // a whole URI: the path is behind its host
+		_, rest, found := strings.Cut(raw, "://")
+		if at := strings.IndexAny(rest, "/?"); found && at >= 0 {
+			raw = rest[at:]
+		} else {
+			raw = ""
+		}
+	}
+	switch {
+	case raw == "*" && r.Method == http.MethodOptions:
+		return raw
+	case !strings.HasPrefix(raw, "/"), strings.Contains(raw, "#"):
+		return r.URL.RequestURI()
+	}
+	return raw
+}
+
+// expects reports whether who asks sends the body only when he is told to.
+func expects(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ProtoMinor > 0 &&
+		httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
 }
 
 // isTarget reports whether a request line can have a target, with one end for all who read it.

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -20,6 +23,9 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	}
 	out := r.Request.Clone(ctx)
 	out.Trailer = nil // no protocol that needs HTTP/2 has any in its requests
+	if target := Target(r.Request); target != out.URL.RequestURI() {
+		out.URL.Opaque = "//" + r.Host + target // as it was written
+	}
 	out.URL.Scheme, out.URL.Host, out.RequestURI, out.Close = "http", r.Host, "", false
 	drop := named(r.Request.Header)
 	for name := range r.Request.Header {
@@ -38,9 +44,13 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	if !hasBody(r.Request) {
 		out.Body = nil
 	} else {
+		// What a machine that drains has not taken is sent over another connection, whatever its method.
+		if again, can := out.Body.(interface{ Again() (io.ReadCloser, error) }); can {
+			out.GetBody = again.Again
+		}
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
 	}
-	resp, err := rt.RoundTrip(out)
+	resp, err := withHints(w, r.Request, out, rt)
 	if late != nil && !late.Stop() && r.Context().Err() == nil {
 		if err == nil {
 			resp.Body.Close()
@@ -61,4 +71,24 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	res.Code = resp.StatusCode
 	res.Bytes, err = passOn(w, resp, nil, 0)
 	return res, err
+}
+
+// withHints sends out by rt and passes on the early hints before the answer.
+func withHints(w http.ResponseWriter, r, out *http.Request, rt http.RoundTripper) (*http.Response, error) {
+	var mu sync.Mutex // one may come while RoundTrip ends
+	over := false
+	defer func() {
+		mu.Lock()
+		over = true
+		mu.Unlock()
+	}()
+	return rt.RoundTrip(out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if code == http.StatusEarlyHints && !over {
+				hint(w, r, http.Header(h))
+			}
+			return nil
+		}})))
 }
