@@ -47,7 +47,7 @@ func newBare(dir string) (*bare, error) {
 		}
 	}
 	raw, err := os.ReadFile(path)
-	for _, name := range []string{"busybox", "sleep", "true"} {
+	for _, name := range []string{"busybox", "sleep", "true", "httpd"} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "root/bin", name), raw, 0o755) //nolint:gosec // a program
 		}

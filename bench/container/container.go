@@ -90,6 +90,7 @@ type rig struct {
 	dir    string
 	bare   *bare
 	worker string
+	http   string // where its proxy answers
 }
 
 // name of the image that is started.
@@ -105,6 +106,7 @@ func steps() []step {
 	return []step{
 		{[]string{"create_start", "clone_exec", "runc_run"}, (*rig).create},
 		{[]string{"start_prepared"}, (*rig).start},
+		{[]string{"wake_prepared"}, (*rig).wake},
 		{[]string{"thaw"}, (*rig).thaw},
 		{[]string{"resize"}, (*rig).resize},
 		{[]string{"unpack"}, (*rig).unpack},
@@ -150,7 +152,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "bench", "no temporary directory can be made")
 	}
-	r = &rig{o: o, dir: dir}
+	r = &rig{o: o, dir: dir, http: freeAddr()}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -161,7 +163,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	}
 	// With capacity to spare: what is measured is souk, not how full a host is.
 	if r.Souk, err = live.Start(filepath.Join(dir, "state"), stderr, "--containers", "runc", "--cpus", "100000",
-		"--memory", "100000000"); err != nil {
+		"--memory", "100000000", "--http", r.http); err != nil {
 		return nil, err
 	}
 	if _, err := r.Client.CreateApp(ctx, live.App); err != nil {

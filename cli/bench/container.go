@@ -17,6 +17,8 @@ same specification and a root that is mounted already.
   clone_exec         no figure of souk: the kernel alone makes a process in namespaces of its own execute the program
   runc_run           no figure of souk: runc run of a program that ends at once
   start_prepared     a stopped machine started: runc start of a container that is created already
+  wake_prepared      a request that wakes such a machine, to the end of its answer: the API's start of it, until its port
+                     accepts
   thaw               a suspended machine started: a read of it
   resize             CPU and memory of a container that runs changed: a read of it
   unpack             a layer of 10,000 small files unpacked: tar xzf

@@ -1,0 +1,118 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// webPort is where the machine listens that requests wake.
+const webPort = 8080
+
+// freeAddr returns an address of loopback that nobody listens at now; "" where there is none, which souk then says.
+func freeAddr() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return ""
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// wake wakes a stopped machine by a request, again and again, for which a container has been made ahead, each in turn
+// with a start by the API until its port accepts.
+func (r *rig) wake(ctx context.Context) ([]Row, error) {
+	m, err := r.Client.Launch(ctx, live.App, &machine.Launch{Name: "web", Config: &machine.Config{Image: name,
+		Init:    machine.Init{Exec: []string{"/bin/httpd", "-f", "-p", "8080", "-h", "/etc"}},
+		Restart: &machine.Restart{Policy: "no"},
+		Services: []machine.Service{{Protocol: "tcp", InternalPort: webPort, Hosts: []string{"web"},
+			Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}}}, client.LaunchOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if m.State != machine.Started {
+		return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+	}
+	at, err := m.Reach(webPort)
+	if err != nil {
+		return nil, err
+	}
+	var ours, floors []time.Duration
+	for i := range r.o.N + warmups {
+		floor, err := r.afterStop(ctx, m.ID, func() error {
+			if _, err := r.Client.Start(ctx, live.App, m.ID, ""); err != nil {
+				return err
+			}
+			return awaitPort(ctx, at)
+		})
+		if err != nil {
+			return nil, err
+		}
+		took, err := r.afterStop(ctx, m.ID, func() error { return askOnce(ctx, r.http, "web.localhost") })
+		if err != nil {
+			return nil, err
+		}
+		if i >= warmups {
+			ours, floors = append(ours, took), append(floors, floor)
+		}
+	}
+	return []Row{timed("wake_prepared", ours, floors, "<= prepared start + 5 ms",
+		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroy(ctx, m.ID)
+}
+
+// afterStop measures what starts a machine that was stopped and whose next container is there.
+func (r *rig) afterStop(ctx context.Context, id string, start func() error) (time.Duration, error) {
+	if _, err := r.Client.Stop(ctx, live.App, id, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
+		return 0, err
+	}
+	if err := r.Client.Wait(ctx, live.App, id, time.Minute, machine.Stopped); err != nil {
+		return 0, err
+	}
+	if err := awaitReady(ctx); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	err := start()
+	return time.Since(begin), err
+}
+
+// awaitPort returns when something accepts at an address, looking as often as it can.
+func awaitPort(ctx context.Context, addr string) error {
+	var d net.Dialer
+	for {
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// askOnce asks for a host over a connection of its own, and reads the answer.
+func askOnce(ctx context.Context, addr, host string) error {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return err
+	}
+	q.Host, q.Close = host, true
+	resp, err := http.DefaultTransport.RoundTrip(q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err = io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode == http.StatusServiceUnavailable {
+		return errors.Join(err, fault.New(fault.Internal, "bench", "a request was answered %s", resp.Status))
+	}
+	return nil
+}
