@@ -17,7 +17,7 @@ const (
 	MaxCorrected = 64
 	// a machine that could not be reached gets nothing for so long, doubled with each time in a row
 	avoidFor  = time.Second
-	avoidMost = 30 * time.Second
+	avoidMost = 5 * time.Second
 	fullFor   = 50 * time.Millisecond // nor one that had no place for another request
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
