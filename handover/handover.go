@@ -2,11 +2,11 @@
 // stays, and with it the sockets: a connection that comes meanwhile waits in the kernel's queue and is accepted by the
 // next program, so nobody is refused. Listeners of a process that simply ends are closed with it.
 //
-//	doors, err := handover.Inherit()          // what the program before left, or nothing
-//	ln, err := doors.Listen("0.0.0.0:80")     // that one, or a new one
-//	doors.Settled()                           // what nobody asked for again is closed
+//	doors, err := handover.Inherit() // what the program before left, or nothing
+//	ln, err := doors.Listen("http", "0.0.0.0:80") // that one, or a new one
+//	doors.Settled()                  // what nobody asked for again is closed
 //	...
-//	doors.Leave()                             // before the listeners are closed
+//	doors.Leave()                    // before the listeners are closed
 //	err = doors.Become(exe, os.Args, env)     // returns only if that was not possible
 package handover
 
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// env names the variable in which a program finds its predecessor's listeners: JSON, address to descriptor.
+// env names the variable in which a program finds its predecessor's listeners: JSON, their keys to descriptors.
 const env = "SOUK_LISTENERS"
 
 // Doors are the listeners of a process. The methods may be called from many goroutines.
@@ -49,33 +49,34 @@ func Inherit() (*Doors, error) {
 		return nil, fmt.Errorf("read %s: %w", env, err)
 	}
 	var errs []error
-	for addr, fd := range fds {
+	for key, fd := range fds {
 		unix.CloseOnExec(fd)
-		f := os.NewFile(uintptr(fd), addr)
+		f := os.NewFile(uintptr(fd), key)
 		ln, err := net.FileListener(f)
 		errs = append(errs, err, f.Close())
 		if err == nil {
-			d.left[addr] = ln
+			d.left[key] = ln
 		}
 	}
 	return d, errors.Join(errs...)
 }
 
-// Listen returns the listener of a TCP address: that of the program before, if it had one under the same address, else a
-// new one.
-func (d *Doors) Listen(addr string) (net.Listener, error) {
+// Listen returns the listener of a TCP address under a name, which no two have: that of the program before, if it had one
+// of the same name at the same address, else a new one. The address alone would not do: several may ask for any port.
+func (d *Doors) Listen(name, addr string) (net.Listener, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ln := d.left[addr]
-	delete(d.left, addr)
+	key := name + " " + addr
+	ln := d.left[key]
+	delete(d.left, key)
 	if ln == nil {
 		var err error
 		if ln, err = net.Listen("tcp", addr); err != nil {
 			return nil, err
 		}
 	}
-	out := &listener{Listener: ln, of: d, addr: addr}
-	d.open[addr] = out
+	out := &listener{Listener: ln, of: d, key: key}
+	d.open[key] = out
 	return out, nil
 }
 
@@ -94,10 +95,10 @@ func (d *Doors) Leave() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for addr, ln := range d.open {
+	for key, ln := range d.open {
 		fd, err := ln.dup()
 		if err == nil {
-			d.kept[addr] = fd
+			d.kept[key] = fd
 		}
 		errs = append(errs, err)
 	}
@@ -129,15 +130,15 @@ func (d *Doors) Become(exe string, argv, environ []string) error {
 // listener is one of a process's doors.
 type listener struct {
 	net.Listener
-	of   *Doors
-	addr string
+	of  *Doors
+	key string
 }
 
 // Close closes the listener. Nobody finds it again.
 func (l *listener) Close() error {
 	l.of.mu.Lock()
-	if l.of.open[l.addr] == l {
-		delete(l.of.open, l.addr)
+	if l.of.open[l.key] == l {
+		delete(l.of.open, l.key)
 	}
 	l.of.mu.Unlock()
 	return l.Listener.Close()
@@ -147,7 +148,7 @@ func (l *listener) Close() error {
 func (l *listener) dup() (fd int, err error) {
 	c, ok := l.Listener.(syscall.Conn)
 	if !ok {
-		return 0, fmt.Errorf("the listener at %s has no descriptor", l.addr)
+		return 0, fmt.Errorf("the listener at %s has no descriptor", l.key)
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -31,12 +31,12 @@ func live(life string) error {
 	if err != nil {
 		return err
 	}
-	ln, err := doors.Listen("127.0.0.1:0")
+	ln, err := doors.Listen("main", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	if life == "1" { // the next life does not ask for this one
-		other, err := doors.Listen("[::1]:0")
+		other, err := doors.Listen("other", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func live(life string) error {
 	}
 	doors.Settled()
 	fmt.Println(ln.Addr())
-	if _, err := bufio.NewReaderSize(os.Stdin, 16).ReadSlice('\n'); err != nil { // that somebody waits
+	if _, err := bufio.NewReaderSize(os.Stdin, 16).ReadSlice('\n'); err != nil { // until the test goes on
 		return err
 	}
 	c, err := ln.Accept()
@@ -64,7 +64,7 @@ func live(life string) error {
 }
 
 // TestNobodyIsRefused: who connects while one program ends and the next begins is answered by the next, and an address
-// that the next one does not want is free again.
+// that the next one does not want is free again, also where both asked for any port.
 func TestNobodyIsRefused(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{"LIFE=1"}

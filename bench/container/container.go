@@ -152,7 +152,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "bench", "no temporary directory can be made")
 	}
-	r = &rig{o: o, dir: dir, http: freeAddr()}
+	r = &rig{o: o, dir: dir}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -161,6 +161,11 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	if r.bare, err = newBare(dir); err != nil {
 		return nil, err
 	}
+	port, err := live.FreePort()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "bench", "there is no free port")
+	}
+	r.http = fmt.Sprint("127.0.0.1:", port)
 	// With capacity to spare: what is measured is souk, not how full a host is.
 	if r.Souk, err = live.Start(filepath.Join(dir, "state"), stderr, "--containers", "runc", "--cpus", "100000",
 		"--memory", "100000000", "--http", r.http); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,16 +15,6 @@ import (
 
 // webPort is where the machine listens that requests wake.
 const webPort = 8080
-
-// freeAddr returns an address of loopback that nobody listens at now; "" where there is none, which souk then says.
-func freeAddr() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return ""
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
 
 // wake wakes a stopped machine by a request, again and again, for which a container has been made ahead, each in turn
 // with a start by the API until its port accepts.
@@ -51,7 +40,7 @@ func (r *rig) wake(ctx context.Context) ([]Row, error) {
 			if _, err := r.Client.Start(ctx, live.App, m.ID, ""); err != nil {
 				return err
 			}
-			return awaitPort(ctx, at)
+			return live.AwaitPort(ctx, at)
 		})
 		if err != nil {
 			return nil, err
@@ -82,21 +71,6 @@ func (r *rig) afterStop(ctx context.Context, id string, start func() error) (tim
 	begin := time.Now()
 	err := start()
 	return time.Since(begin), err
-}
-
-// awaitPort returns when something accepts at an address, looking as often as it can.
-func awaitPort(ctx context.Context, addr string) error {
-	var d net.Dialer
-	for {
-		c, err := d.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return c.Close()
-		}
-		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), err)
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
 }
 
 // askOnce asks for a host over a connection of its own, and reads the answer.

@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,35 +80,6 @@ func (b *buffers) Get() []byte {
 
 // Put takes one back.
 func (b *buffers) Put(x []byte) { b.Pool.Put(&x) }
-
-// awaitPort returns when something accepts at an address, looking as often as it can.
-func awaitPort(ctx context.Context, addr string) error {
-	var d net.Dialer
-	for {
-		c, err := d.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return c.Close()
-		}
-		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), err)
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
-}
-
-// freePort returns a port that nobody listens at now.
-func freePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer ln.Close()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
-}
 
 // get asks once, over a connection of its own, and returns how long that took.
 func get(ctx context.Context, addr, host string) (time.Duration, http.Header, error) {

@@ -34,7 +34,7 @@ func (r *rig) burst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 // burstOf measures bursts for a machine that listens a while after its start, each in turn with one request alone, and
 // with as many at once for the program itself.
 func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time.Duration) ([]WakeRow, error) {
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return nil, err
 	}

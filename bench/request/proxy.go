@@ -85,7 +85,7 @@ func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 		return err
 	}
 	defer r.close()
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (r *rig) peers(ctx context.Context, backend string) (ways []*way, end func(
 		if _, err := exec.LookPath(name); err != nil {
 			continue
 		}
-		port, err := freePort()
+		port, err := live.FreePort()
 		if err != nil {
 			continue
 		}
@@ -271,7 +271,7 @@ func (r *rig) peers(ctx context.Context, backend string) (ways []*way, end func(
 		p := &program{cmd}
 		started = append(started, p)
 		up, cancel := context.WithTimeout(ctx, 20*time.Second)
-		err = awaitPort(up, listen)
+		err = live.AwaitPort(up, listen)
 		cancel()
 		if err == nil {
 			ways = append(ways, &way{name: name, addr: listen, host: listen})

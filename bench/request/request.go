@@ -32,7 +32,7 @@ func newRig(ctx context.Context, stderr io.Writer) (*rig, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // machines' users pass through it
 		return nil, failure(err, "its directory could not be opened to machines")
 	}
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return nil, failure(err, "there is no free port")
 	}

@@ -105,7 +105,7 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 // stopped wakes a stopped machine again and again, each in turn with its floor: fork and exec of the same program until
 // its port accepts.
 func (r *rig) stopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (r *rig) stop(ctx context.Context, m *machine.Machine) error {
 
 // forkUntilReady starts the server as a program, waits until its port accepts, and ends it.
 func (r *rig) forkUntilReady(ctx context.Context) (time.Duration, error) {
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func (r *rig) forkUntilReady(ctx context.Context) (time.Duration, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	err = awaitPort(ctx, fmt.Sprint("127.0.0.1:", port))
+	err = live.AwaitPort(ctx, fmt.Sprint("127.0.0.1:", port))
 	d := time.Since(begin)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
@@ -165,7 +165,7 @@ func (r *rig) forkUntilReady(ctx context.Context) (time.Duration, error) {
 // suspended thaws a suspended machine again and again, each in turn with its floor: SIGCONT to a stopped program of the
 // same kind, and its answer.
 func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (p *program) end() {
 }
 
 func (r *rig) program(ctx context.Context, argv ...string) (*program, string, error) {
-	port, err := freePort()
+	port, err := live.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
@@ -234,7 +234,7 @@ func (r *rig) program(ctx context.Context, argv ...string) (*program, string, er
 	p := &program{cmd}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if err := awaitPort(ctx, addr); err != nil {
+	if err := live.AwaitPort(ctx, addr); err != nil {
 		p.end()
 		return nil, "", err
 	}

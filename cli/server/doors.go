@@ -52,8 +52,8 @@ type doors struct {
 	root      string // the file with the root of souk's own certificate; "": there is none
 }
 
-// listenFunc opens a listener of a TCP address.
-type listenFunc func(addr string) (net.Listener, error)
+// listenFunc opens the listener of a TCP address that has a name among those of this process.
+type listenFunc func(name, addr string) (net.Listener, error)
 
 // openDoors opens them. hosts are the names and addresses that this host is reached at, where --addr names none.
 func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log *slog.Logger) (d *doors, err error) {
@@ -66,7 +66,7 @@ func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log 
 	if err != nil {
 		return nil, err
 	}
-	ln, err := listen(o.Addr)
+	ln, err := listen("api", o.Addr)
 	if err != nil {
 		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "listen",
 			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr), socket.Close())

@@ -84,7 +84,7 @@ func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 			return p, cli.Usagef("--ports is an address such as 127.0.0.1 or ::, or off, not %q", o.Ports)
 		}
 		how.Listen = func(port int) (net.Listener, error) {
-			return listen(net.JoinHostPort(o.Ports, strconv.Itoa(port)))
+			return listen("port", net.JoinHostPort(o.Ports, strconv.Itoa(port)))
 		}
 	}
 	switch o.Access {
@@ -139,7 +139,7 @@ func (o *proxyFlags) overTLS(how *node.Proxy, listen listenFunc) (err error) {
 			TLS:       true,
 		}
 	}
-	if how.HTTPS, err = listen(o.HTTPS); err != nil {
+	if how.HTTPS, err = listen("https", o.HTTPS); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "listen",
 			"%s cannot be listened on for HTTP requests over TLS; give another --https, or off", o.HTTPS)
 	}
@@ -152,9 +152,9 @@ func (o *proxyFlags) listen(listen listenFunc) (net.Listener, error) {
 	if at == "" {
 		at = DefaultHTTP
 	}
-	ln, err := listen(at)
+	ln, err := listen("http", at)
 	if err != nil && o.HTTP == "" {
-		ln, err = listen("127.0.0.1:0")
+		ln, err = listen("http", "127.0.0.1:0")
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "listen",

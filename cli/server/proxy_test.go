@@ -18,7 +18,7 @@ func TestProxiesInFront(t *testing.T) {
 		if err := f.Parse(append(args, "--http", "off")); err != nil {
 			t.Fatal(err)
 		}
-		return o.plan(func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
+		return o.plan(func(_, addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
 	}
 	p, err := plan("--trusted-proxy", "10.0.0.0/8", "--proxy-protocol-from", "192.0.2.0/24", "--proxy-protocol-from",
 		"2001:db8::/32")

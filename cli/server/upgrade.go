@@ -21,6 +21,7 @@ type succession struct {
 	exe   string   // as it was named when this process began: an upgrade puts another file there
 	env   []string // with the service manager's socket, which what this process starts does not get
 	due   atomic.Bool
+	life  context.Context //nolint:containedctx // of this process: who ends it wants no successor
 }
 
 // Bounds of an upgrade.
@@ -42,7 +43,7 @@ func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *su
 			"what the program before left open cannot be taken over: start souk again")
 	}
 	time.AfterFunc(settledAfter, doors.Settled)
-	s := &succession{doors: doors, exe: exe, env: os.Environ()}
+	s := &succession{doors: doors, exe: exe, env: os.Environ(), life: ctx}
 	ctx, end := context.WithCancel(ctx)
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR2)
@@ -80,7 +81,7 @@ func (s *succession) prepare(ctx context.Context) error {
 
 // done ends what this program was: by the one that takes its place, where that is due, and it does not return then.
 func (s *succession) done(err error, stopped func()) error {
-	if !s.due.Load() {
+	if !s.due.Load() || s.life.Err() != nil {
 		stopped()
 		return err
 	}

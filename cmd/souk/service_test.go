@@ -67,6 +67,12 @@ func TestTheAgentIsAService(t *testing.T) {
 	if got, want := hears(), "READY=1\nSTATUS=member a is ready, its API at "+said.Addr+"\n"; got != want {
 		t.Errorf("it heard %q, want %q", got, want)
 	}
+	if err := cmd.Process.Signal(syscall.SIGUSR2); err != nil { // a reload: the same process, at the same address
+		t.Fatal(err)
+	}
+	if got, want := hears(), "READY=1\nSTATUS=member a is ready, its API at "+said.Addr+"\n"; got != want {
+		t.Errorf("after a reload it heard %q, want %q", got, want)
+	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

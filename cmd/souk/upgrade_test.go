@@ -73,7 +73,7 @@ func startUpgraded(t *testing.T) *upgraded {
 	return u
 }
 
-// install puts the program anew to where it was, as an upgrade does.
+// install writes the program to a path, in the place of what is there, as an upgrade does.
 func (u *upgraded) install(exe string) {
 	u.t.Helper()
 	raw, err := os.ReadFile(soukExe(u.t))

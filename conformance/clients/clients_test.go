@@ -60,7 +60,7 @@ func cluster(t *testing.T) *testcluster.Cluster {
 	return c
 }
 
-// started says whether a machine was woken.
+// started fails the test where a machine was not woken.
 func started(t *testing.T, c *testcluster.Cluster, m *machine.Machine) {
 	t.Helper()
 	if got, err := c.Client(0).Machine(t.Context(), app, m.ID); err != nil || got.State != machine.Started {

@@ -1,0 +1,33 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// AwaitPort returns when something accepts at an address, looking as often as it can.
+func AwaitPort(ctx context.Context, addr string) error {
+	var d net.Dialer
+	for {
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// FreePort returns a port of loopback at which nobody listens now.
+func FreePort() (int, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
