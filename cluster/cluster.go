@@ -52,6 +52,21 @@ type Record struct {
 
 	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
 	Full     []Full              `json:"full,omitempty"`     // whose machines it takes no more of
+
+	// what machines that sleep, and that requests may wake, would claim beside Used if all were woken
+	Promised Resources `json:"promised,omitzero"`
+	// how much of Capacity Used and Promised may come to before it promises no more, in thousandths; 0: no bound
+	PromiseLimit int64 `json:"promise_limit_milli,omitempty"`
+}
+
+// MaxPromiseLimit bounds PromiseLimit.
+const MaxPromiseLimit = 1000 * 1000
+
+// Promisable gives how much of a dimension Used and Promised may come to before the worker promises no more. There has
+// to be a limit.
+func (r *Record) Promisable(dim string) int64 {
+	have, limit := r.Capacity.Get(dim), min(max(0, r.PromiseLimit), MaxPromiseLimit)
+	return have/1000*limit + have%1000*limit/1000 // in this order nothing overflows
 }
 
 // DefaultNamespace is the namespace of an app that names none.

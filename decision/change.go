@@ -14,7 +14,7 @@ import (
 // StepKind is one way to make a request fit.
 type StepKind string
 
-// The kinds. The first seven change the request, the others the fleet.
+// The kinds. The first nine change the request, the others the fleet.
 const (
 	Less        StepKind = "less"         // ask for less of Dim: To instead of From
 	DropRequire StepKind = "drop_require" // leave out Scheduling.Require[Index]
@@ -24,9 +24,10 @@ const (
 	DropNear    StepKind = "drop_affinity"
 	DropSpread  StepKind = "drop_spread"
 	AnyGPU      StepKind = "any_gpu_kind"
-	Evict       StepKind = "evict"  // what ranks below Rank + 1 there
-	Uncordon    StepKind = "reopen" // the worker
-	Wait        StepKind = "wait"   // until fewer machines start there
+	NoWake      StepKind = "no_autostart" // requests are not to wake it
+	Evict       StepKind = "evict"        // what ranks below Rank + 1 there
+	Uncordon    StepKind = "reopen"       // the worker
+	Wait        StepKind = "wait"         // until fewer machines start there
 )
 
 // Step is one part of a change. Which fields are set follows from Kind.
@@ -76,6 +77,8 @@ func (c *Change) Apply(r placement.Request, w cluster.Record) (placement.Request
 			r.Scheduling.Labels[s.Name] = cluster.ParseValue(s.Value)
 		case AnyGPU:
 			r.GPUKind = ""
+		case NoWake:
+			r.Wakes = false
 		case Evict:
 			r.Scheduling.Band = r.Scheduling.BandName()
 			w.Used = w.Used.Sub(s.Frees)
@@ -173,6 +176,8 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 			r.Scheduling.Spread[s.Index].Attribute)
 	case AnyGPU:
 		return "take any kind of GPU instead of " + r.GPUKind
+	case NoWake:
+		return "start it yourself, and not for requests (autostart false)"
 	case Evict:
 		band := ""
 		if !r.Scheduling.MayPreempt() {

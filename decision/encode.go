@@ -199,6 +199,10 @@ func (e *encoder) request(r *placement.Request) {
 	e.some("publish", len(r.Publish) > 0, r.Publish)
 	e.key("start")
 	e.b = strconv.AppendBool(e.b, r.Start)
+	if r.Wakes {
+		e.key("wakes")
+		e.raw("true")
+	}
 	e.opt("namespace", r.Namespace)
 	e.opt("gpu_kind", r.GPUKind)
 	if !reflect.ValueOf(&r.Scheduling).Elem().IsZero() {

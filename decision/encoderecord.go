@@ -52,6 +52,11 @@ func (e *encoder) record(r *cluster.Record) {
 	e.when("at", r.At)
 	e.some("spending", len(r.Spending) > 0, r.Spending)
 	e.some("full", len(r.Full) > 0, r.Full)
+	if !r.Promised.IsZero() {
+		e.key("promised")
+		e.resources(r.Promised)
+	}
+	e.optInt("promise_limit_milli", r.PromiseLimit)
 	e.object(at)
 }
 
@@ -117,6 +122,10 @@ func (e *encoder) changed(c *Changed) {
 	if c.Evictable != nil {
 		e.key("evictable")
 		e.other(*c.Evictable)
+	}
+	if c.Promised != nil {
+		e.key("promised")
+		e.resources(*c.Promised)
 	}
 	e.object(at)
 }

@@ -30,6 +30,7 @@ type Changed struct {
 
 	GPUs      *[]cluster.GPU       `json:"gpus,omitempty"`
 	Evictable *[]cluster.Evictable `json:"evictable,omitempty"`
+	Promised  *cluster.Resources   `json:"promised,omitempty"`
 }
 
 // Counts are the numbers of a record that placements change.
@@ -145,7 +146,7 @@ func (b *RecordCache) put(r *cluster.Record) {
 // diff tells r by what differs from old; false when more does than a Changed can tell.
 func diff(old, r *cluster.Record) (*Changed, bool) {
 	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State ||
-		old.MaxStarting != r.MaxStarting || !old.Cordon.Same(r.Cordon) ||
+		old.MaxStarting != r.MaxStarting || old.PromiseLimit != r.PromiseLimit || !old.Cordon.Same(r.Cordon) ||
 		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) ||
 		!slices.Equal(old.Images, r.Images) ||
 		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) ||
@@ -165,6 +166,9 @@ func diff(old, r *cluster.Record) (*Changed, bool) {
 	}
 	if !slices.EqualFunc(old.Evictable, r.Evictable, sameEvictable) {
 		c.Evictable = &r.Evictable
+	}
+	if !sameAmounts(old.Promised, r.Promised) {
+		c.Promised = &r.Promised
 	}
 	c.Apps = diffApps(old.Apps, r.Apps)
 	return c, true
@@ -213,6 +217,9 @@ func (c *Changed) apply(old cluster.Record) cluster.Record {
 	}
 	if c.Evictable != nil {
 		old.Evictable = *c.Evictable
+	}
+	if c.Promised != nil {
+		old.Promised = *c.Promised
 	}
 	if len(c.Apps) > 0 {
 		old.Apps = maps.Clone(old.Apps)

@@ -224,6 +224,15 @@ func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted str
 			return false
 		}
 		to = free.Get(dim) - w.Headroom.Get(dim)
+	case placement.CodePromised:
+		if _, err := fmt.Sscan(wanted, &dim); err != nil { // "memory 512 MiB"
+			return false
+		}
+		to = w.Promisable(dim) - w.Used.Get(dim) - w.Promised.Get(dim)
+		if to < max(1, limits.Least.Get(dim)) {
+			c.Steps = append(c.Steps, Step{Kind: NoWake})
+			return true
+		}
 	case placement.CodeGPUDevice:
 		dim, to = "gpu", largestDevices(r, w)
 	case placement.CodeGPUKind:
@@ -243,7 +252,7 @@ func (c *Change) less(r *placement.Request, dim string, to int64, limits Limits)
 	}
 	for i := range c.Steps {
 		if s := &c.Steps[i]; s.Kind == Less && s.Dim == dim {
-			s.To = to
+			s.To = min(s.To, to)
 			return true
 		}
 	}
@@ -317,7 +326,7 @@ func (c *Change) key() string {
 
 func (s *Step) key() string {
 	switch s.Kind {
-	case Evict, Wait, Uncordon, AnyGPU:
+	case Evict, Wait, Uncordon, AnyGPU, NoWake:
 		return string(s.Kind)
 	case Less:
 		return string(s.Kind) + " " + s.Dim

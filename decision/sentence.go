@@ -43,6 +43,9 @@ func Sentence(c machine.Clause) string {
 	case placement.CodeHeadroom:
 		return fmt.Sprintf("it would need %s, and has %s; ask for less, or for so much that the room is for it",
 			c.Wanted, c.Had)
+	case placement.CodePromised:
+		return fmt.Sprintf("requests may wake the machine, so it would have to promise %s, and has %s; ask for less, "+
+			"start the machine yourself (autostart false), or raise the worker's --promise-limit", c.Wanted, c.Had)
 	case placement.CodeGPUKind:
 		return fmt.Sprintf("it needs GPUs, %s, and the worker has %s; take another kind", c.Wanted, c.Had)
 	case placement.CodeGPUDevice:

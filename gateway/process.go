@@ -259,6 +259,8 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 			float64(d.Amount)*unit, "resource", resource)
 		emit(gauge, "souk_worker_used", "What a worker has granted and holds.", float64(used.Get(d.Name))*unit,
 			"resource", resource)
+		emit(gauge, "souk_worker_promised", "What machines that sleep would claim if requests woke them all.",
+			float64(s.Record.Promised.Get(d.Name))*unit, "resource", resource)
 	}
 	for state, n := range s.States {
 		emit(gauge, "souk_machines", "Machines by state.", float64(n), "state", string(state))

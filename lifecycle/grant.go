@@ -32,7 +32,7 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 		return err
 	}
 	req := g.Request
-	req.Start = !l.SkipLaunch
+	req.Start, req.Wakes = !l.SkipLaunch, l.Config.Wakes()
 	if no := s.against(id, app, l.Config, g.Connection); len(no) > 0 {
 		return market.Refuse(s.seller, s.now, req, no)
 	}

@@ -37,6 +37,9 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 			return false, hostFull(err)
 		}
 	}
+	if err := s.seller.Promise(s.now, r.Machine.ID, *c.Resources, l.Config.Wakes()); err != nil {
+		return false, hostFull(err)
+	}
 	if err := s.grow(r, c); err != nil {
 		return false, hostFull(err)
 	}
@@ -146,6 +149,9 @@ func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
 	room := want
 	if r.acts() {
 		room = want.Max(r.footprint())
+	}
+	if err := s.seller.Promise(s.now, id, want, r.Machine.Config.Wakes()); err != nil {
+		return false, hostFull(err)
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return false, hostFull(err)

@@ -259,6 +259,7 @@ type driver struct {
 	ackedOf string        // and of which machine
 	ended   int           // the world's count when it did, as far as it had been told
 	told    int           // of the world's count
+	limit   int64         // of what the worker promises
 	trace   func(format string, args ...any)
 }
 
@@ -274,7 +275,7 @@ var capacity = cluster.Resources{CPU: 1000, Memory: 4096, Disk: 100 * 1024, Port
 func (d *driver) boot() {
 	d.seed++
 	d.sup = lifecycle.New(cluster.Record{Worker: "w1", Region: "local", State: cluster.Ready, Incarnation: d.seed,
-		Capacity: capacity, MaxStarting: 100},
+		Capacity: capacity, MaxStarting: 100, PromiseLimit: d.limit},
 		rand.New(rand.NewPCG(d.seed, 7)))
 	d.pending, d.effects, d.held, d.replies = nil, nil, nil, map[uint64]lifecycle.Reply{}
 	for _, r := range d.w.records() {

@@ -171,6 +171,19 @@ func (c *Config) RoutedServices() []Service {
 	return list
 }
 
+// Wakes reports whether requests may wake the machine: it has a service that a proxy starts it for.
+func (c *Config) Wakes() bool {
+	if c.NoAutostart != nil && *c.NoAutostart {
+		return false
+	}
+	for i := range c.Services {
+		if a := c.Services[i].Autostart; a == nil || *a {
+			return true
+		}
+	}
+	return false
+}
+
 // OwnAddress returns the address that a machine has for itself: the only ones in IPv6. false: it has that of its host,
 // or none.
 func (m *Machine) OwnAddress() (netip.Addr, bool) {

@@ -15,10 +15,12 @@ type Share struct {
 }
 
 // amount is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of
-// their devices, and there are none where the worker does not tell its devices apart.
+// their devices, and there are none where the worker does not tell its devices apart. What is promised to a machine that
+// sleeps stands beside them; it is nobody's room yet.
 type amount struct {
-	res  cluster.Resources
-	gpus []Share
+	res      cluster.Resources
+	gpus     []Share
+	promised cluster.Resources
 }
 
 // kinds are the resources that a worker's GPU devices are by their kinds ("gpu.a100"), by the devices' numbers; "" where
@@ -40,7 +42,7 @@ func kindsOf(rec *cluster.Record) (k kinds) {
 // devices are of: one that named no kind takes some, too.
 func (k kinds) amount(want cluster.Resources, gpus []Share) amount {
 	if len(k) == 0 {
-		return amount{want, gpus}
+		return amount{res: want, gpus: gpus}
 	}
 	named := make(map[string]int64, len(want.Named)+1)
 	for name, n := range want.Named {
@@ -56,14 +58,19 @@ func (k kinds) amount(want cluster.Resources, gpus []Share) amount {
 	if want.Named = named; len(named) == 0 {
 		want.Named = nil
 	}
-	return amount{want, gpus}
+	return amount{res: want, gpus: gpus}
 }
 
-func (a amount) add(b amount) amount { return amount{a.res.Add(b.res), combine(a.gpus, b.gpus, 1)} }
-func (a amount) sub(b amount) amount { return amount{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1)} }
+func (a amount) add(b amount) amount {
+	return amount{a.res.Add(b.res), combine(a.gpus, b.gpus, 1), a.promised.Add(b.promised)}
+}
 
-// least gives the smaller of two amounts in each dimension and on each device; where devices are told apart, GPUs are
-// what these have of them. No amount may be below zero.
+func (a amount) sub(b amount) amount {
+	return amount{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1), a.promised.Sub(b.promised)}
+}
+
+// least gives the smaller room of two amounts in each dimension and on each device; where devices are told apart, GPUs
+// are what these have of them. No room may be below zero.
 func (k kinds) least(a, b amount) amount {
 	out := amount{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
 	if len(k) == 0 {
@@ -79,6 +86,7 @@ func (k kinds) least(a, b amount) amount {
 	return k.amount(out.res, out.gpus)
 }
 
+// isZero reports whether there is no room in it.
 func (a amount) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
 
 // combine gives a + sign*b. Neither is changed; what comes to nothing is left out.

@@ -18,13 +18,14 @@ type Footprint struct {
 
 // RecordWithout returns the worker's record without what the machine occupies. rec is not changed.
 func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
-	return asPlaced(without(rec, amount{o.Has, o.GPUs}))
+	return asPlaced(without(rec, amount{res: o.Has, gpus: o.GPUs}))
 }
 
 // asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes, and how many,
 // is not asked.
 func asPlaced(rec cluster.Record) cluster.Record {
 	rec.State, rec.Require, rec.Reserved, rec.Full = cluster.Ready, nil, nil, nil
+	rec.PromiseLimit = 0
 	return rec
 }
 

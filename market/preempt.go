@@ -41,6 +41,7 @@ type Tenant struct {
 	Budget    machine.EvictionBudget
 	GPUKind   string
 	Evicted   bool // it was evicted and has not run since: it evicts nobody (cascades are one deep)
+	Wakes     bool // requests may wake it, so what it wants is promised to it while it sleeps
 }
 
 // Victim is a machine that is to be evicted.
@@ -76,10 +77,11 @@ func (s *Seller) Describe(id string, t Tenant) {
 	}
 	s.tally(id, g, -1)
 	s.kept.rest(g, -1, &s.rec)
+	s.use(g.occupies(), -1)
 	g.tenant = t
+	s.use(g.occupies(), 1)
 	s.tally(id, g, 1)
 	s.kept.rest(g, 1, &s.rec)
-	s.touch()
 }
 
 // Busy gives the seller the predicate of machines that cannot be evicted now, because something is being done to them.

@@ -78,7 +78,7 @@ func (c *counter) open() {
 func (c *counter) describe(id string) {
 	q := c.facts[id].q
 	c.s.Describe(id, market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), GPUKind: q.GPUKind,
-		Since: epoch})
+		Since: epoch, Wakes: q.Wakes})
 }
 
 // note brings the facts up to date with the ledger.
@@ -148,6 +148,7 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 				q.Resources.GPU = rapid.SampledFrom([]int64{0, 300, 700, 1000, 2000, 3000}).Draw(t, "gpu")
 				q.GPUKind = rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "kind")
 				q.Resources = ofKind(q.Resources, q.GPUKind)
+				q.Wakes = rapid.Bool().Draw(t, "wakes")
 				if f := c.facts[id]; f != nil {
 					q = f.q
 				}

@@ -17,7 +17,8 @@ import (
 // and of now. It is not safe for concurrent use: a worker asks it from one place.
 //
 // The ledger keeps, for each machine, the part it occupies as long as it exists (disk) and the part it occupies only
-// while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid.
+// while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid. What
+// it would bid for then is counted beside that where requests may wake it: it is promised.
 type Seller struct {
 	EvictionHistory
 	rec      cluster.Record // Used and the GPUs' Free count grants and holds
@@ -58,11 +59,18 @@ func (g *grant) occupies() amount {
 }
 
 // asleep gives what it takes while it is down.
-func (g *grant) asleep() amount { return amount{res: cluster.Resources{Disk: g.want.Disk}} }
+func (g *grant) asleep() amount {
+	a := amount{res: cluster.Resources{Disk: g.want.Disk}}
+	if g.tenant.Wakes {
+		a.promised = g.want.Sub(a.res)
+	}
+	return a
+}
 
 // NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
 	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
+	rec.Promised = cluster.Resources{}
 	rec.Apps, rec.Volumes, rec.GPUs = map[string]int{}, map[string]string{}, slices.Clone(rec.GPUs)
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
@@ -107,7 +115,7 @@ func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
 		rec := without(s.rec, g.occupies())
-		rec.Full = nil // it is no machine more
+		rec.Full, rec.PromiseLimit = nil, 0 // it is no machine more, and has its promise
 		return rec
 	}
 	return s.rec
@@ -115,7 +123,7 @@ func (s *Seller) recordWithout(machine string) cluster.Record {
 
 // without gives the record as it would be if nobody had what is gone. The record given is not changed.
 func without(rec cluster.Record, gone amount) cluster.Record {
-	rec.Used = rec.Used.Sub(gone.res)
+	rec.Used, rec.Promised = rec.Used.Sub(gone.res), rec.Promised.Sub(gone.promised)
 	rec.GPUs = freed(rec.GPUs, gone.gpus, 1)
 	return rec
 }
@@ -163,7 +171,7 @@ func sameApp(g *grant, r placement.Request) error {
 func grantOf(r placement.Request, up bool) *grant {
 	return &grant{app: r.App, want: r.Resources, up: up,
 		tenant: Tenant{Namespace: r.Namespace, Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(),
-			GPUKind: r.GPUKind}}
+			GPUKind: r.GPUKind, Wakes: r.Wakes}}
 }
 
 // Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
@@ -213,9 +221,9 @@ func (s *Seller) edit(id string, f func(g *grant)) {
 // use enters an amount (sign 1) or takes it out (-1).
 func (s *Seller) use(r amount, sign int64) {
 	if sign > 0 {
-		s.rec.Used = s.rec.Used.Add(r.res)
+		s.rec.Used, s.rec.Promised = s.rec.Used.Add(r.res), s.rec.Promised.Add(r.promised)
 	} else {
-		s.rec.Used = s.rec.Used.Sub(r.res)
+		s.rec.Used, s.rec.Promised = s.rec.Used.Sub(r.res), s.rec.Promised.Sub(r.promised)
 	}
 	s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign)
 	s.touch()
@@ -344,6 +352,10 @@ func (s *Seller) Check() {
 	}
 	if diff := sum.res.Sub(s.rec.Used); !diff.IsZero() {
 		panic(fmt.Sprintf("market: the ledger says %v is used, its entries add up to %v", s.rec.Used, sum.res))
+	}
+	if diff := sum.promised.Sub(s.rec.Promised); !diff.IsZero() {
+		panic(fmt.Sprintf("market: the ledger says %v is promised, its entries add up to %v", s.rec.Promised,
+			sum.promised))
 	}
 	for i, d := range s.rec.GPUs {
 		if n := milliOf(sum.gpus, i); d.Free != 1000-n {

@@ -115,6 +115,13 @@ var refusals = []refusal{
 		func(w *cluster.Record) { w.Attributes = cluster.Attributes{"zone": cluster.Text("a")} }},
 	{"nothing to spread over", wants(machine.Scheduling{Spread: []machine.Spread{{Attribute: "zone", MaxSkew: 1}}}),
 		nil},
+	{"no more is promised",
+		placement.Request{Wakes: true, Resources: cluster.Resources{CPU: 100, Memory: 512, Disk: 100}},
+		func(w *cluster.Record) {
+			w.PromiseLimit, w.Used.Memory, w.Promised.Memory, w.Promised.CPU = 2000, 4096, 12000, 7900
+		}},
+	{"more than is ever promised", placement.Request{Wakes: true, Resources: cluster.Resources{Memory: 5000}},
+		func(w *cluster.Record) { w.PromiseLimit = 500 }},
 	{"everything at once", placement.Request{Regions: []cluster.Region{"ams"}, Start: true,
 		Resources: cluster.Resources{CPU: 5000}}, func(w *cluster.Record) {
 		w.State, w.MaxStarting, w.Reserved = cluster.Draining, 0, []string{"db"}
@@ -155,7 +162,8 @@ func TestEveryClauseSaysWhatWasWantedAndHad(t *testing.T) {
 		placement.CodeAttached, placement.CodeStartRate,
 		placement.CodeRequirement, placement.CodeWorkerRequires, placement.CodeReserved, placement.CodeAffinity,
 		placement.CodeAntiAffinity,
-		placement.CodeSpread, placement.CodeHeadroom, placement.CodeGPUKind, placement.CodeGPUDevice, "cpu", "memory",
+		placement.CodeSpread, placement.CodeHeadroom, placement.CodeGPUKind, placement.CodeGPUDevice,
+		placement.CodePromised, "cpu", "memory",
 		"disk", "ports", "gpu", "licence"} {
 		if !seen[code] {
 			t.Errorf("no case shows the code %s", code)
@@ -183,6 +191,12 @@ func TestWhatTheJudgeLetsThrough(t *testing.T) {
 			}},
 		{"headroom of what is not asked", placement.Request{Resources: cluster.Resources{CPU: 100}},
 			func(w *cluster.Record) { w.Headroom.Memory, w.Used.Memory = 8000, 8000 }},
+		{"as much as may be promised", placement.Request{Wakes: true, Resources: cluster.Resources{CPU: 1000}},
+			func(w *cluster.Record) { w.PromiseLimit, w.Promised.CPU, w.Promised.Memory = 2000, 7000, 1<<40 }},
+		{"no promise", placement.Request{Resources: cluster.Resources{CPU: 1000}},
+			func(w *cluster.Record) { w.PromiseLimit, w.Promised.CPU = 1000, 4000 }},
+		{"no limit", placement.Request{Wakes: true, Resources: cluster.Resources{CPU: 1000}},
+			func(w *cluster.Record) { w.Promised.CPU = 1 << 40 }},
 		{"a part of a gpu", placement.Request{Resources: cluster.Resources{GPU: 500}},
 			gpus(cluster.GPU{Kind: "t4", Free: 500})},
 		{"gpus that are only counted", placement.Request{GPUKind: "t4", Resources: cluster.Resources{GPU: 1500}},
@@ -216,6 +230,7 @@ func TestWhatTheJudgeLetsThrough(t *testing.T) {
 // emptied is the worker as it would be with nothing on it, and ready.
 func emptied(w cluster.Record) cluster.Record {
 	w.State, w.Used, w.Machines, w.Starting, w.Apps = cluster.Ready, cluster.Resources{}, 0, 0, nil
+	w.Promised = cluster.Resources{}
 	devices := make([]cluster.GPU, len(w.GPUs))
 	for i, g := range w.GPUs {
 		devices[i] = cluster.GPU{Kind: g.Kind, Free: 1000}

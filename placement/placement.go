@@ -25,6 +25,7 @@ type Request struct {
 	Publish []machine.Publish `json:"publish,omitempty"`
 	// will be started at once, so it counts against the worker's start limit
 	Start     bool   `json:"start"`
+	Wakes     bool   `json:"wakes,omitempty"` // requests may wake it, so its worker promises it room while it sleeps
 	Namespace string `json:"namespace,omitempty"`
 	GPUKind   string `json:"gpu_kind,omitempty"` // "" is any
 
@@ -33,9 +34,11 @@ type Request struct {
 	Funds      *Funds             `json:"funds,omitempty"` // of its namespace; nil: it is free
 }
 
-// AskFor has a request ask for what a config does: its image, room, ports of the host and kind of GPU.
+// AskFor has a request ask for what a config does: its image, room, ports of the host, kind of GPU, and whether requests
+// may wake it.
 func (r *Request) AskFor(c *machine.Config) {
 	r.Image, r.Resources, r.Publish, r.GPUKind = machine.FullName(c.Image), machine.Resources(c), c.Published(), ""
+	r.Wakes = c.Wakes()
 	if c.Guest != nil {
 		r.GPUKind = c.Guest.GPUKind
 	}
@@ -74,6 +77,7 @@ const (
 	CodeGPUKind        = "gpu_kind"
 	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on devices that fit
 	CodeMachines       = "machines"   // there are as many machines as the worker keeps
+	CodePromised       = "promised"   // the worker owes as much as it may to machines that requests wake
 
 	// Of these a record says nothing: the worker alone knows, and says so when it is asked.
 	CodePort    = "port"    // of the host, that leads to another machine or has a program that listens
@@ -143,6 +147,7 @@ func (j *judging) judge(r *Request, w *cluster.Record) {
 	}
 	judgeFull(r, w, j)
 	judgeResources(r, w, j)
+	judgePromises(r, w, j)
 	if j.brief && j.refused {
 		return // what follows looks words up
 	}
@@ -240,7 +245,8 @@ func ClauseText(c machine.Clause) string {
 func InUnits(c machine.Clause) machine.Clause {
 	named := strings.HasPrefix(c.Code, machine.GPUKindPrefix)
 	switch {
-	case c.Code == "cpu", c.Code == "gpu", c.Code == CodeGPUDevice, c.Code == CodeHeadroom, named:
+	case c.Code == "cpu", c.Code == "gpu", c.Code == CodeGPUDevice, c.Code == CodeHeadroom, c.Code == CodePromised,
+		named:
 		c.Wanted, c.Had = whole(c.Wanted, named), whole(c.Had, named)
 	}
 	return c

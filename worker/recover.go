@@ -78,7 +78,8 @@ func (l *loop) load(known []runtime.Status) error {
 		Incarnation: me.Incarnation,
 		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes,
 		Require: l.o.Offer.Require,
-		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs},
+		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs,
+		PromiseLimit: l.o.Offer.PromiseLimit},
 		l.o.Rand)
 	l.sup.Hasten(l.o.Haste)
 	if _, ok := l.o.Runtime.(runtime.Readier); ok {

@@ -79,7 +79,9 @@ type Offer struct {
 	Prefer     []cluster.Preference
 	Reserved   []string
 	Headroom   cluster.Resources
-	GPUs       []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: they are only counted
+	// see cluster.Record
+	PromiseLimit int64
+	GPUs         []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: they are only counted
 }
 
 // Worker runs machines. Its methods, but for Run, may be called from many goroutines.

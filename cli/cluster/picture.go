@@ -261,6 +261,9 @@ func (p *picture) notes(c *cli.Env) {
 func (p *picture) workerTable(c *cli.Env, most int) {
 	var rows [][]cli.Cell
 	cores := map[cluster.WorkerID]float64{}
+	owing := slices.ContainsFunc(p.now.Workers, func(w api.WorkerUsage) bool {
+		return w.Record != nil && (!w.Record.Promised.IsZero() || w.Record.PromiseLimit > 0)
+	})
 	all := *p
 	all.filter = ""
 	for _, b := range all.machines() {
@@ -284,11 +287,18 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 				row[5] = partOf(float64(memory), r.Capacity.Memory)
 			}
 		}
+		if owing {
+			row = append(row, owed(w.Record))
+		}
 		rows = append(rows, cli.Cells(row...))
 	}
-	c.Table([]cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("USED"),
+	columns := []cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("USED"),
 		cli.Keep("MEMORY"), cli.Keep("USED"), cli.Drop("DISK", 4), cli.Drop("MACHINES", 6), cli.Drop("STARTING", 2),
-		cli.Drop("STARTS/S", 1), cli.Drop("AGE", 3)}, rows)
+		cli.Drop("STARTS/S", 1), cli.Drop("AGE", 3)}
+	if owing {
+		columns = append(columns, cli.Drop("IF ALL WAKE", 7))
+	}
+	c.Table(columns, rows)
 	if n := len(p.now.Workers) - most; n > 0 {
 		c.Printf("and %s\n", cli.NumberOf(n, "other worker", "other workers"))
 	}
@@ -327,6 +337,24 @@ func share(r *cluster.Record, dim string) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d%%", 100*r.Used.Get(dim)/most)
+}
+
+// owed prints how much of a worker would be used if all its machines were awake that requests may wake, in the
+// dimension in which that is most, and the limit.
+func owed(r *cluster.Record) string {
+	if r == nil {
+		return ""
+	}
+	most := int64(0)
+	for _, d := range r.Used.Add(r.Promised).Dims() {
+		if has := r.Capacity.Get(d.Name); has > 0 && d.Name != "disk" {
+			most = max(most, 100*d.Amount/has)
+		}
+	}
+	if r.PromiseLimit == 0 {
+		return fmt.Sprintf("%d%%", most)
+	}
+	return fmt.Sprintf("%d%%, at most %d%%", most, r.PromiseLimit/10)
 }
 
 func rate(w *api.WorkerUsage, at time.Time, last *api.UsageList) string {

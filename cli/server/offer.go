@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type offerFlags struct {
 	require  []string
 	reserved []string
 	headroom string
+	promise  float64
 	gpus     []string
 	extras   []string
 
@@ -34,6 +36,9 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 		"whom the workers take, over a request's labels: 'team == red', 'band in batch,free'; repeatable")
 	f.StringArrayVar(&o.reserved, "reserve", nil, "NAME: only machines that tolerate NAME come here; repeatable")
 	f.StringVar(&o.headroom, "headroom", "", "what each worker keeps free for large machines: cpu=2,memory=4GiB")
+	f.Float64Var(&o.promise, "promise-limit", 0,
+		"how many times its room each worker would use if all were awake that requests may wake, before it takes no "+
+			"more of those; 0: no limit")
 	f.BoolVar(&o.allowRoot, "allow-root", false,
 		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
 	f.StringArrayVar(&o.extras, "extra", nil,
@@ -79,11 +84,25 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 	if offer.Headroom, err = cli.Amounts("--headroom", o.headroom); err != nil {
 		return offer, err
 	}
+	if offer.PromiseLimit, err = o.promiseLimit(); err != nil {
+		return offer, err
+	}
 	if err := o.addExtras(capacity); err != nil {
 		return offer, err
 	}
 	offer.GPUs, err = o.devices(capacity)
 	return offer, err
+}
+
+// promiseLimit returns the limit of what a worker promises, in thousandths of its room.
+func (o *offerFlags) promiseLimit() (int64, error) {
+	const most = cluster.MaxPromiseLimit / 1000
+	milli := int64(math.Round(min(max(o.promise, -1), most+1) * 1000))
+	if o.promise != 0 && milli < 1 || milli > cluster.MaxPromiseLimit || math.IsNaN(o.promise) {
+		return 0, cli.Usagef("--promise-limit is 0.001 to %d times a worker's room, or 0 for no limit, not %v", most,
+			o.promise)
+	}
+	return milli, nil
 }
 
 // addExtras adds what the operator has named to a worker's capacity.

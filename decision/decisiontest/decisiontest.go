@@ -61,6 +61,9 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 				Memory: w.Used.Memory / 3}},
 				{Rank: 1000, Machines: 3, Resources: cluster.Resources{CPU: w.Used.CPU / 3, Memory: w.Used.Memory / 2}}}
 		}
+		if i%8 == 6 {
+			w.PromiseLimit, w.Promised = 1500, cluster.Resources{CPU: w.Capacity.CPU / 2, Memory: w.Capacity.Memory}
+		}
 		if i%8 == 5 {
 			w.Full = []cluster.Full{{App: "b", Machines: 6000}}
 		}

@@ -18,7 +18,7 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 		of   any
 		know []string
 	}{
-		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start",
+		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start", "Wakes",
 			"Namespace", "GPUKind", "Scheduling", "Fleet",
 			"Funds", "Publish"}}, // the last one is not read
 		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band",
@@ -27,7 +27,7 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used",
 			"Machines", "Starting", "MaxStarting",
 			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable",
-			"Cordon", "Backlog", "Spending", "Full", "At"}},
+			"Cordon", "Backlog", "Spending", "Full", "At", "Promised", "PromiseLimit"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)

@@ -80,6 +80,7 @@ func Request(t *rapid.T) placement.Request {
 	if rapid.IntRange(0, 30).Draw(t, "invalid") == 0 {
 		r.Resources.CPU = rapid.SampledFrom([]int64{-5, cluster.MaxAmount + 1, 1 << 62}).Draw(t, "invalid cpu")
 	}
+	r.Wakes = rapid.Bool().Draw(t, "wakes")
 	s := &r.Scheduling
 	s.Require = some(t, "require", 2,
 		func(t *rapid.T) cluster.Requirement { return drawRequirement(t, attributeNames) })
@@ -137,6 +138,10 @@ func Record(t *rapid.T) cluster.Record {
 		func(t *rapid.T) string { return rapid.SampledFrom([]string{"db", "gpu"}).Draw(t, "for") })
 	if rapid.IntRange(0, 4).Draw(t, "headroom") == 0 {
 		w.Headroom = resources(t, 300)
+	}
+	if rapid.IntRange(0, 2).Draw(t, "promises") == 0 {
+		w.Promised = resources(t, 1000)
+		w.PromiseLimit = rapid.SampledFrom([]int64{0, 500, 1000, 2000}).Draw(t, "limit")
 	}
 	for range max(0, rapid.IntRange(-4, 3).Draw(t, "gpus")) {
 		free := rapid.SampledFrom([]int64{0, 300, 700, 1000}).Draw(t, "device free")
