@@ -33,7 +33,7 @@ type Decider struct {
 
 	mu   sync.Mutex
 	held map[string]*heldClaim // by kind, app and value
-	// placed lists, by app, the machines of spreads that were made in the last cluster.KeepPlaced, oldest first
+	// placed lists, by app, the machines of spreads that were made in the last cluster.KeepClaim, oldest first
 	placed map[string][]placedAt
 	swept  time.Time
 }
@@ -170,11 +170,11 @@ func (d *Decider) place(c cluster.Claim, now time.Time) {
 	}
 }
 
-// forgetPlaced drops machines after cluster.KeepPlaced: by then their workers have told of them.
+// forgetPlaced drops machines after cluster.KeepClaim: by then their workers have told of them.
 func (d *Decider) forgetPlaced(app string, now time.Time) {
 	list := d.placed[app]
 	n := 0
-	for n < len(list) && now.Sub(list[n].at) >= cluster.KeepPlaced {
+	for n < len(list) && now.Sub(list[n].at) >= cluster.KeepClaim {
 		n++
 	}
 	if d.placed[app] = list[n:]; len(list) == n {

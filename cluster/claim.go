@@ -111,11 +111,11 @@ func Rendezvous(members []WorkerID, what string) []WorkerID {
 const (
 	MaxClaimText = 512  // bytes of each of its fields
 	MaxStood     = 1024 // claims of one answer
-	// that a name is known by its claim once the machine is made: its worker's word comes sooner
-	KeepClaim  = time.Minute
-	KeepPlaced = 5 * time.Second   // that a decider remembers a machine of a spread, and tells it to the next create
-	MaxPlaced  = 1024              // machines of one claim
-	ClaimLife  = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
+	// that a decider knows of a machine by the claim that it was made with, to refuse its name and to tell the next create
+	// of a spread: its worker's word comes sooner, on a host that is not overrun
+	KeepClaim = time.Minute
+	MaxPlaced = 1024              // machines of one claim
+	ClaimLife = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
 )
 
 // Check refuses a claim that no souk sends.
