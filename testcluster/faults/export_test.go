@@ -39,6 +39,11 @@ func (m *member) Listen(addr string) (ln net.Listener, err error) {
 	return ln, err
 }
 
+// Dial connects from the member's host.
+func (m *member) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return m.host.Dial(ctx, "tcp", addr)
+}
+
 // Proxy returns a client of HTTP that asks the member's proxy, over a connection for each request.
 func (m *member) Proxy() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
