@@ -121,6 +121,38 @@ func TestStopWithoutGrace(t *testing.T) {
 	}
 }
 
+// TestWhatHasServicesIsDrained: the signal of what ends a life waits for the requests of a machine that has services, as
+// long as its grace is; a signal that a user sends does not.
+func TestWhatHasServicesIsDrained(t *testing.T) {
+	web := []machine.Service{{InternalPort: 8080, Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
+	long := &machine.StopConfig{Timeout: &machine.Duration{Duration: time.Minute}}
+	for _, c := range []struct {
+		verb     lifecycle.Verb
+		services []machine.Service
+		config   *machine.StopConfig
+		own      time.Duration
+		want     time.Duration
+	}{
+		{lifecycle.Stop, web, nil, 0, 5 * time.Second},
+		{lifecycle.Stop, web, long, 0, time.Minute},
+		{lifecycle.Restart, web, long, 2 * time.Second, 2 * time.Second},
+		{lifecycle.Stop, nil, long, 0, 0},
+		{lifecycle.Signal, web, long, 0, 0},
+	} {
+		w := newWorld()
+		d := newDriver(w)
+		g := grantOf(m1)
+		g.Launch.Config.Services, g.Launch.Config.StopConfig = c.services, c.config
+		d.grant(g)
+		d.settle(time.Second)
+		d.do(lifecycle.Command{Verb: c.verb, App: "app", Machine: m1, Timeout: c.own, Signal: "SIGTERM"})
+		d.settle(time.Second)
+		if len(w.drains) != 1 || w.drains[0] != c.want {
+			t.Errorf("%s: signals wait for %v, want %v", c.verb, w.drains, c.want)
+		}
+	}
+}
+
 // TestMissedTimeEndsNothing: time in which nobody could act is no reason to give up, nor to cut a grace short; and it
 // counts once.
 func TestMissedTimeEndsNothing(t *testing.T) {

@@ -35,6 +35,7 @@ type Target struct {
 	Attempt     uint64
 	Fresh       bool // launch: prepare it first
 	Signal      int
+	Drain       time.Duration // signal: how long it may wait for the machine's requests first
 	SkipSecrets bool
 	Attach      bool  // launch: see machine.Launch
 	Devices     []int // of the worker's GPUs, that it may use

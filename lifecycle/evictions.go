@@ -109,7 +109,8 @@ func graceful(r *row) opArgs {
 func (s *evictions) graceOf(list []machine.Preemption) (grace time.Duration) {
 	for _, p := range list {
 		if r := s.rows[p.Machine]; r != nil {
-			grace = max(grace, graceful(r).Grace)
+			a := graceful(r)
+			grace = max(grace, a.Drain+a.Grace)
 		} else {
 			grace = max(grace, TaskGrace)
 		}

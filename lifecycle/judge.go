@@ -156,6 +156,9 @@ func argsFor(r *row, c Command) (opArgs, error) {
 	if a.Grace > MaxGrace || a.Grace < 0 {
 		return a, fault.New(fault.Invalid, "timeout", "a stop may take at most %v; got %v", MaxGrace, a.Grace)
 	}
+	if c.Verb != Signal && len(r.Machine.Config.RoutedServices()) > 0 {
+		a.Drain = a.Grace
+	}
 	return a, nil
 }
 

@@ -51,6 +51,7 @@ type opArgs struct {
 	Source  string        `json:"source,omitempty"`
 	Signal  int           `json:"signal,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
+	Drain   time.Duration `json:"drain,omitempty"`  // for requests under way, before the signal
 	Kill    bool          `json:"kill,omitempty"`   // no signal, no grace
 	For     string        `json:"for,omitempty"`    // preempt: the machine that gets its room
 	NewID   bool          `json:"new_id,omitempty"` // create: see Grant
@@ -147,7 +148,7 @@ func vacateStep() step {
 
 func (s *machines) target(r *row, a opArgs) Target {
 	return Target{Devices: s.gpus(r), ID: r.Machine.ID, App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt,
-		Signal: a.Signal, SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
+		Signal: a.Signal, Drain: a.Drain, SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
 }
 
 // want makes a Do that asks for one effect on the machine, unless there is nothing to do.
@@ -261,12 +262,14 @@ func launchStep() step {
 }
 
 // stopSteps end the running life: a signal, the grace, then a kill, for as long as it takes. What has ended already is
-// skipped.
+// skipped. Before the signal the requests that the machine has are answered, within a bound of their own: what they
+// take is no part of the grace.
 func stopSteps() []step {
 	return []step{
 		thawStep(true),
-		{Name: "signal", Deadline: 5 * time.Second, BestEffort: true,
-			Do: want(EffSignal, func(r *row, a opArgs) bool { return !r.acts() || a.Kill })},
+		{Name: "signal", Deadline: signalTime, BestEffort: true,
+			DeadlineOf: func(r *fsm.Run) time.Duration { return signalTime + argsOf(r).Drain },
+			Do:         want(EffSignal, func(r *row, a opArgs) bool { return !r.acts() || a.Kill })},
 		{Name: "exit", Deadline: time.Second, BestEffort: true,
 			DeadlineOf: func(r *fsm.Run) time.Duration { return argsOf(r).Grace },
 			Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
@@ -279,6 +282,9 @@ func stopSteps() []step {
 		goneStep(false),
 	}
 }
+
+// signalTime bounds the sending of a signal.
+const signalTime = 5 * time.Second
 
 func killStep() step {
 	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Late: noteLate, Do: want(EffKill, dead)}

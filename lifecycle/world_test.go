@@ -40,6 +40,7 @@ type world struct {
 	broken   string                    // the machine that never starts
 	bad      bool                      // what an update makes of a machine never starts
 	stubborn bool                      // ignores signals
+	drains   []time.Duration           // that signals were to wait for requests
 	awake    string                    // why nothing is suspended to disk; "": all is
 	forgets  bool                      // no checkpoint is of any use
 	// every process ends with code 3 at once, and its exit overtakes the launch's answer
@@ -153,6 +154,7 @@ func (w *world) execute(e fsm.Effect, now time.Time) (any, error) {
 		}
 		return w.launch(t, p)
 	case lifecycle.EffSignal:
+		w.drains = append(w.drains, t.Drain)
 		if p != nil && p.running && !w.stubborn && !p.paused {
 			sig := cmp.Or(t.Signal, int(syscall.SIGINT))
 			w.end(t.ID, 128+sig, sig, now)

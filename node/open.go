@@ -103,6 +103,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Sized:    n.o.Sized,
 			Secrets:  n.catalog.OpenSecrets,
 			Tasks:    tasks,
+			Drain:    n.drain,
 			MayBegin: mayBegin,
 			Log:      n.o.Log,
 			Pace:     n.o.Pace,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -112,6 +113,13 @@ func (n *Node) openProxy(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// drain has the proxy drain a machine of this process. Workers run once the proxy is there.
+func (n *Node) drain(ctx context.Context, app, machine string, most time.Duration) {
+	if n.proxy != nil {
+		n.proxy.Drain(ctx, app, machine, most)
+	}
 }
 
 // another makes a machine for requests; "" where there is one of its name already. The gateway is there before the first

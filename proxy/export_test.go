@@ -18,6 +18,12 @@ func (p *Proxy) CloseSilent() { p.owner.closeSilent() }
 // BoundIdle sets how many connections may have no request.
 func (p *Proxy) BoundIdle(n int) { p.idle = strangers.New(n) }
 
+// Load returns what a machine has to do.
+func (p *Proxy) Load(id string) int {
+	n, _ := p.owner.loadOf(id)
+	return n
+}
+
 // Rest lets a machine rest now, if it has nothing to do.
 func (p *Proxy) Rest(ctx context.Context, app, machine string) error {
 	_, m, err := p.owner.find(ctx, Target{App: app, Machine: machine})

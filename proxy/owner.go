@@ -58,9 +58,11 @@ type gate struct {
 	since   time.Time           // when load last fell to 0
 	resting chan struct{}       // not nil: it is being stopped, as it had nothing to do; closed when that has ended
 	waking  *waking             // nil: it is not
-	port    int                 // that was last seen to accept, of instance
-	of      string              // the machine's start that port was seen in
-	ready   expected            // from its starts until it is ready
+	leaving bool                // the start named left is being ended, or has been
+	left    string
+	port    int      // that was last seen to accept, of instance
+	of      string   // the machine's start that port was seen in
+	ready   expected // from its starts until it is ready
 }
 
 // waking is a wake that is under way, for however many wait for it.
@@ -141,6 +143,8 @@ func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *vis
 	switch {
 	case g.resting != nil || g.waking != nil:
 		refused = doesNotRun(m)
+	case g.leaving && g.left == lastUp(m):
+		refused = isStopped(m)
 	case hard > 0 && g.load >= hard:
 		refused = &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
 			"machine %s has %d of %d requests", t.Machine, g.load, hard)}
@@ -161,6 +165,11 @@ func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *vis
 func doesNotRun(m *machine.Machine) error {
 	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
 		"machine %s is %s", m.ID, m.State)}
+}
+
+func isStopped(m *machine.Machine) error {
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+		"machine %s is being stopped", m.ID)}
 }
 
 // leave is the end of what entered.

@@ -254,6 +254,13 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 		return hop.Result{}, err
 	}
 	defer p.owner.leave(v)
+	answer := r.Answer
+	r.Answer = func(resp *http.Response) error {
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			p.owner.upgraded(v)
+		}
+		return answer(resp)
+	}
 	if b.h2 {
 		client := p.h2.to(b, func(ctx context.Context) (net.Conn, error) { return p.owner.dial(ctx, m, b.Port) })
 		p.owner.over(v, client.newest)

@@ -180,15 +180,11 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 // put keeps a record in its ledger and in the index, and tells watchers.
 func (r *Registry) put(l *ledger, rec Record, compacted uint64, now time.Time) bool {
 	k := id{rec.Kind, rec.Key}
-	was := l.entries[k]
 	if !l.put(rec, compacted, now) {
 		return false
 	}
-	if rec.Deleted {
+	if rec.Deleted { // watchers are told though it was not known here: they may know it from the owner itself
 		r.unindex(rec)
-		if was == nil || was.rec.Deleted {
-			return true // of something that nobody here knew
-		}
 	} else {
 		m := r.where[k]
 		if m == nil {

@@ -481,6 +481,31 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestWatchersHearOfTheEndOfWhatWasNeverTold: a machine that is made and destroyed before anything of it is told may be
+// known to those who had it made, so its end is a change.
+func TestWatchersHearOfTheEndOfWhatWasNeverTold(t *testing.T) {
+	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
+	if err := a.Own(noon, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := a.Put(noon, registry.Machine, "m", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Delete(noon, registry.Machine, "m"); err != nil {
+			t.Fatal(err)
+		}
+		from := b.Index()
+		if _, err := b.Merge(noon, "a", registry.Delta{Updates: a.News(1000, 9)}); err != nil {
+			t.Fatal(err)
+		}
+		got, ok := b.Since(from, 10)
+		if !ok || len(got) != 1 || got[0].Key != "m" || !got[0].Deleted || got[0].Owner != "a" {
+			t.Error(got, ok)
+		}
+	}
+}
+
 // TestMachinesThatDoNotChangeCostNothing: one question and one short answer, whether there are 10 or 10,000.
 func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
 	for _, n := range []int{10, 10_000} {

@@ -150,6 +150,7 @@ func (p *Pool) grow(now time.Time, h *held) {
 	up, waking, load := 0, 0, len(p.waits)
 	for _, b := range p.list {
 		switch {
+		case b.Unheard: // whatever it does there, nobody can wait for that
 		case b.waking || b.Power == Coming && !b.up(now):
 			waking++
 		case b.usable(now):
@@ -228,7 +229,7 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 			continue
 		}
 		switch {
-		case b.waking, b.Power == Coming && !b.Unheard && !b.up(now):
+		case !b.Unheard && (b.waking || b.Power == Coming && !b.up(now)):
 			return 0, 0, nil
 		case b.usable(now) && h.allows(b): // it is at its limit, and a request will end
 			return 0, 0, nil

@@ -61,6 +61,25 @@ func backend(id string, power routing.Power) routing.Backend {
 
 func with(b routing.Backend, f func(*routing.Backend)) routing.Backend { f(&b); return b }
 
+// TestAWorkerGoesSilentDuringAWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
+// and without one the requests are refused. Should the worker be heard again the wake counts again.
+func TestAWorkerGoesSilentDuringAWake(t *testing.T) {
+	wakes, a, other := routing.Policy{Autostart: true}, backend("a", routing.Asleep), backend("b", routing.Asleep)
+	silent := with(a, func(b *routing.Backend) { b.Unheard = true })
+	b := newBench(wakes, a, other)
+	got := []string{b.ask(1, routing.Ask{}), b.view(wakes, silent, other), b.ask(2, routing.Ask{}),
+		b.view(wakes, a, other)}
+	if want := []string{"wake a", "wake b", "", ""}; !slices.Equal(got, want) {
+		t.Errorf("of two: %q, want %q", got, want)
+	}
+	b = newBench(wakes, a)
+	got = []string{b.ask(1, routing.Ask{}), b.view(wakes, silent), b.ask(2, routing.Ask{}), b.view(wakes, a),
+		b.ask(3, routing.Ask{})}
+	if want := []string{"wake a", "refuse 1 5", "refuse 2 5", "", ""}; !slices.Equal(got, want) {
+		t.Errorf("of one: %q, want %q", got, want)
+	}
+}
+
 func TestOneRequest(t *testing.T) {
 	wakes := routing.Policy{Autostart: true}
 	up, asleep := backend("a", routing.Up), backend("a", routing.Asleep)

@@ -21,6 +21,7 @@ type effects struct {
 	runtime runtime.Runtime
 	disks   disks
 	secrets func(app string) (map[string]string, error) // nil: none
+	drain   Drain                                       // nil: machines have no requests
 	log     *slog.Logger
 	acks    *acks
 	result  func(fsm.Result)   // takes what came of an effect
@@ -33,7 +34,8 @@ type effects struct {
 }
 
 func newEffects(o *Options, a *acks, exited func(runtime.Exit), result func(fsm.Result)) *effects {
-	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, log: o.Log, acks: a,
+	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, drain: o.Drain,
+		log: o.Log, acks: a,
 		exited: exited, result: result,
 		queues: map[string]*effectQueue{}}
 }
@@ -165,6 +167,9 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			}
 			return life(st), nil
 		case lifecycle.EffSignal:
+			if a.Drain > 0 && e.drain != nil {
+				e.drain(ctx, a.App, a.ID, a.Drain)
+			}
 			if err := rt.Signal(ctx, a.ID, syscall.Signal(a.Signal)); !fault.Is(err, fault.Precondition) {
 				return nil, err
 			}

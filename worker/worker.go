@@ -43,6 +43,8 @@ type Options struct {
 	Observer Observer                                    // nil: none
 	// Dial connects to a port of a machine for its health checks; nil: health.Dial
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
+	// Drain is called before a machine that is stopped gets its signal; nil: machines have no requests
+	Drain Drain
 	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
 	// may. goesOn says that lives of the worker run here. nil: it always may
 	MayBegin func(ctx context.Context, goesOn bool) (why string)
@@ -53,6 +55,10 @@ type Options struct {
 	Log  *slog.Logger
 	Rand *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
+
+// Drain has a machine get no more requests, until its next start, and returns when those that it has are answered, after
+// most or when ctx ends.
+type Drain func(ctx context.Context, app, machine string, most time.Duration)
 
 // Pace says for how long a worker waits. Zero is what a worker of users has; tests may be in haste.
 type Pace struct {

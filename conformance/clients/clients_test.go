@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -173,6 +175,40 @@ func TestWebSocket(t *testing.T) {
 	}
 	if err := conn.Close(websocket.StatusNormalClosure, "done"); err != nil {
 		t.Errorf("it was not closed as the protocol has it: %v", err)
+	}
+}
+
+// TestH2Load: h2load's first requests wake the machine, over HTTP/2 and HTTP/1.1, and all are answered.
+func TestH2Load(t *testing.T) {
+	t.Parallel()
+	tool, err := exec.LookPath("h2load")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("h2load is not installed (Debian: nghttp2-client)")
+		}
+		t.Skip("h2load is not installed (Debian: nghttp2-client)")
+	}
+	for name, protocol := range map[string]string{"h2": "h2c", "h1": "http/1.1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := cluster(t)
+			ln := listen(t)
+			fine := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }
+			s := &http.Server{Handler: http.HandlerFunc(fine)} //nolint:gosec // of a test
+			go func() { _ = s.Serve(ln) }()                    // it ends with the test
+			t.Cleanup(func() { s.Close() })
+			m := asleep(t, c, name, ln, false)
+			at := elsewhere(t, c, m)
+			ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, tool, "-n", "2000", "-c", "16", "-p", protocol,
+				"--connect-to", at, "http://"+name+".localhost/").CombinedOutput()
+			want := "2000 succeeded, 0 failed, 0 errored, 0 timeout"
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+			started(t, c, m)
+		})
 	}
 }
 

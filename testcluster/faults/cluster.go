@@ -101,6 +101,7 @@ func (m *member) launch() error {
 	}
 	argv := []string{m.exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr + wirePort, "--gossip",
 		m.host.Addr + gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots * slotMB), "--log", "info"}
+	argv = append(argv, m.o.Flags...)
 	var err error
 	if m.boot != "" {
 		if argv, err = netns.AnotherBoot(m.boot, argv...); err != nil {

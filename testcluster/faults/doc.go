@@ -66,6 +66,7 @@ type Options struct {
 	Most    int           // launches; clients rest when there have been so many. 0: no bound
 	Images  int           // percent of the launches that are of an image, of a program of the host otherwise
 	Log     io.Writer     // what happens, a line each; nil: nowhere
+	Flags   []string      // more of each agent's
 }
 
 func (o *Options) settle() error {

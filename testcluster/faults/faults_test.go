@@ -26,6 +26,9 @@ var seed = flag.Uint64("seed", 0, "of the runs; 0: drawn, and printed")
 const envApart = "SOUK_FAULTS_APART"
 
 func TestMain(m *testing.M) {
+	if port := os.Getenv(envServe); port != "" {
+		os.Exit(serve(port))
+	}
 	if os.Getenv(envApart) != "" {
 		os.Exit(netns.Main(m.Run))
 	}
