@@ -68,6 +68,7 @@ type waking struct {
 	done   chan struct{}
 	phases Phases
 	err    error
+	wanted bool // by a request
 }
 
 func newOwner(workers []Worker, report func(string, int)) *owner {
