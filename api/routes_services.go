@@ -62,13 +62,16 @@ type ServiceInfo struct {
 	AutostopAfter float64 `json:"autostop_after,omitempty"` // seconds
 	Min           int     `json:"min_machines_running"`
 	Max           int     `json:"max_machines_running"` // 0: no bound
+	CreateUpTo    int     `json:"create_up_to"`         // machines, when more are made; 0: none is made
+	Warm          int     `json:"warm"`                 // spares that are to be asleep; 0: none is made for that
 	Concurrency   string  `json:"concurrency"`          // requests or connections
 	Soft          int     `json:"soft_limit"`           // 0: none
 	Hard          int     `json:"hard_limit"`           // 0: none
 
 	Up       int              `json:"up"`
-	Load     int              `json:"load"` // requests or connections under way, of all members, as last told
-	Held     int              `json:"held"` // requests that wait at the member that answers
+	Spares   int              `json:"spares"` // machines that are asleep and that a request can wake
+	Load     int              `json:"load"`   // requests or connections under way, of all members, as last told
+	Held     int              `json:"held"`   // requests that wait at the member that answers
 	Machines []ServiceMachine `json:"machines"`
 }
 
@@ -100,6 +103,9 @@ type RouteInfo struct {
 	Inside   int      `json:"inside"` // the port of its machines
 	Up       int      `json:"up"`
 	Machines int      `json:"machines"`
+	Spares   int      `json:"spares"`             // machines that are asleep and that a request can wake
+	Warm     int      `json:"warm"`               // spares that are to be asleep
+	Made     int      `json:"create_up_to"`       // machines, when more are made; 0: none is made
 	Shadowed []string `json:"shadowed,omitempty"` // other apps that say the same, and do not get it
 	Problem  string   `json:"problem,omitempty"`
 }

@@ -4,17 +4,15 @@ import (
 	"context"
 	"maps"
 
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
-// MetadataLike is the metadata key under which a machine that requests have made says after which it was made.
-const MetadataLike = "souk_made_like"
-
-// Another makes one more machine like one that is there, under a name, and has it started: with the same config, files
-// of its own, and in the same region. One with a volume has none like it. It is placed as any launch is, and goes on
-// when ctx is cancelled.
-func (b *Broker) Another(ctx context.Context, app, like, name string) (*machine.Machine, error) {
+// Another makes one more machine like one that is there, under a name: with the same config, files of its own, and in the
+// same region. One with a volume has none like it. It is placed as any launch is, and goes on when ctx is cancelled.
+// A warm one is made to be woken later, and not started now.
+func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool) (*machine.Machine, error) {
 	_, m, err := b.directory.Find(ctx, app, like)
 	if err != nil {
 		return nil, err
@@ -35,9 +33,14 @@ func (b *Broker) Another(ctx context.Context, app, like, name string) (*machine.
 	}
 	delete(c.Metadata, MetadataMoved)
 	delete(c.Metadata, machine.MetadataEpoch)
-	c.Metadata[MetadataLike] = m.ID
-	l := &machine.Launch{Name: name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling}
-	placed, err := b.Place(ctx, Intent{App: app, Launch: l})
+	why := decision.Another
+	c.Metadata[machine.MetadataLike], c.Metadata[machine.MetadataFor] = m.ID, machine.MadeForLoad
+	if warm {
+		why, c.Metadata[machine.MetadataFor] = decision.Warm, machine.MadeForWarm
+	}
+	l := &machine.Launch{Name: name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling,
+		SkipLaunch: warm}
+	placed, err := b.Place(ctx, Intent{App: app, Launch: l, why: why})
 	if err != nil {
 		return nil, err
 	}

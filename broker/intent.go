@@ -21,6 +21,8 @@ type Intent struct {
 	Gang     *Gang           // several machines of the launch that start together or not at all
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one
+
+	why string // what the decision is made for; "": decision.Create
 }
 
 // Gang says how many machines start together.

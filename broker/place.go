@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -78,7 +79,7 @@ func placed(m *machine.Machine) *Placed {
 // nobody for anything: a plan goes the same way.
 func (b *Broker) prepare(ctx context.Context, o *Order) error {
 	for _, p := range o.Purchases {
-		p.record = b.newRecorder(whyCreate)
+		p.record = b.newRecorder(cmp.Or(o.why, whyCreate))
 	}
 	if err := b.resolve(ctx, o); err != nil {
 		return err

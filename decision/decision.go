@@ -77,6 +77,8 @@ const (
 	Migrate = "migrate"
 	Restart = "restart"
 	Resize  = "resize"
+	Another = "another" // a create for requests that the machines of a service do not do for
+	Warm    = "warm"    // a create of a machine that a request to come is to wake
 )
 
 // Policy names the policy that decided. Version 0 is built in.

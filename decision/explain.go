@@ -104,6 +104,12 @@ func Explain(d *Decision) []string {
 	default:
 		say("It was not placed: %s.", d.Reason)
 	}
+	switch d.Why {
+	case Warm:
+		say("Nobody asked for it by name: its service keeps a spare for a request to come (services[].warm).")
+	case Another:
+		say("Nobody asked for it by name: requests had it made, as its service allows (services[].create_up_to).")
+	}
 	if d.Request.Scheduling.Lent {
 		say("Namespace %s could not pay for it, so it asked on lent terms: it costs nothing, has only room that is "+
 			"idle, and is the first to be evicted.", d.Request.Namespace)

@@ -113,6 +113,10 @@ func servicesOf(s *fleet.Snapshot, app string, doors *api.Doors) []*api.ServiceI
 			}
 			g.Machines = append(g.Machines, one)
 			g.Load += m.Load
+			if b := (routing.Backend{Power: routing.PowerOf(m.State), Autostart: x.Autostart == nil || *x.Autostart,
+				Cordoned: m.Cordoned, Unheard: !heard}); b.Sleeps() {
+				g.Spares++
+			}
 			if heard && m.State == machine.Started && !m.Failing && !m.Cordoned {
 				g.Up++
 			}
@@ -128,6 +132,7 @@ func serviceInfo(app string, s *machine.Service, doors *api.Doors) *api.ServiceI
 	p := routing.PolicyOf(s)
 	out := &api.ServiceInfo{App: app, Hosts: append([]string{}, s.Hosts...), Port: s.InternalPort, Protocol: "tcp",
 		Outside: []int{}, URLs: []string{}, Autostart: p.Autostart, Autostop: "off", Min: p.Min, Max: p.Max,
+		CreateUpTo: p.CreateUpTo, Warm: p.Warm,
 		Concurrency: "connections", Soft: p.Soft, Hard: p.Hard, Machines: []api.ServiceMachine{}}
 	switch p.Autostop {
 	case routing.IsStopped:
@@ -213,6 +218,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	var order []*api.RouteInfo
 	add := func(x api.RouteInfo, s *api.ServiceInfo, wins bool) {
 		x.App, x.Inside, x.Up, x.Machines = s.App, s.Port, s.Up, len(s.Machines)
+		x.Spares, x.Warm, x.Made = s.Spares, s.Warm, s.CreateUpTo
 		key := x.Host + ":" + strconv.Itoa(x.Port)
 		old := byKey[key]
 		switch {
@@ -221,6 +227,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 			order = append(order, &x)
 		case old.App == x.App:
 			old.Up, old.Machines = old.Up+x.Up, old.Machines+x.Machines
+			old.Spares, old.Warm, old.Made = old.Spares+x.Spares, old.Warm+x.Warm, old.Made+x.Made
 		case wins:
 			x.Shadowed = append(old.Shadowed, old.App)
 			*old = x

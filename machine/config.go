@@ -121,6 +121,8 @@ type Service struct {
 	IdleStream         *Duration `json:"idle_stream,omitempty"`    // without a byte for so long none is kept up by one
 	// CreateUpTo is how many machines there may be when requests have more of them made.
 	CreateUpTo *int `json:"create_up_to,omitempty"`
+	// Warm is how many spares there are: machines that are made and asleep, beyond those that are up.
+	Warm *int `json:"warm,omitempty"`
 }
 
 // Ignored names requests that the proxy answers itself. All that it says must be so of a request.

@@ -113,7 +113,7 @@ func examples() map[string]string {
 	mount := func(s string) string { return `{"mounts": [{"volume": "vol_1", "path": "/data"` + s + `}]}` }
 	file := func(s string) string { return `{"files": [{"guest_path": "/a"` + s + `}]}` }
 	service := `{"services": [{"internal_port": 80, "protocol": "tcp", "autostop": "stop", "checks": [{"type": "tcp", "port": 80}]}]}`
-	own := `{"services": [{"internal_port": 80, "hosts": ["www.example.com"], "max_machines_running": 3, "create_up_to": 5, "autostop_after": "90s", "idle_stream": "5m", ` +
+	own := `{"services": [{"internal_port": 80, "hosts": ["www.example.com"], "max_machines_running": 3, "create_up_to": 5, "warm": 2, "autostop_after": "90s", "idle_stream": "5m", ` +
 		`"ports": [{"port": 80, "handlers": ["http"]}], "ignore": [{"path": "/up*", "user_agent": "monitor", "source": "192.0.2.0/24", "status": 204}]}]}`
 	check := `{"checks": {"a": {"type": "http", "port": 80, "kind": "readiness", "interval": "15s", "timeout": "1s", "grace_period": "3s", "method": "get", "path": "/", "protocol": "https", "tls_skip_verify": true, "tls_server_name": "a.example", "headers": [{"name": "Host", "values": ["a.example"]}]}}}`
 	ports := `{"services": [{"internal_port": 80, "min_machines_running": 1, "concurrency": {"type": "requests", "soft_limit": 20}, ` +
@@ -156,6 +156,7 @@ func examples() map[string]string {
 		"config.services[].autostop":                                  service,
 		"config.services[].autostop_after":                            own,
 		"config.services[].create_up_to":                              own,
+		"config.services[].warm":                                      own,
 		"config.services[].idle_stream":                               own,
 		"config.services[].ignore[].path":                             own,
 		"config.services[].ignore[].user_agent":                       own,

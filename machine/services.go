@@ -68,6 +68,9 @@ func (s Service) checkOwn(at string) error {
 	if n := s.CreateUpTo; n != nil && (*n < 1 || *n > MaxCreated) {
 		return bad("%s.create_up_to must be 1 to %d machines, not %d", at, MaxCreated, *n)
 	}
+	if err := s.checkWarm(at); err != nil {
+		return err
+	}
 	if d := s.AutostopAfter; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
 		return bad("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
 	}
@@ -86,6 +89,29 @@ func (s Service) checkOwn(at string) error {
 		}
 	}
 	return nil
+}
+
+// checkWarm judges how many spares a service keeps.
+func (s *Service) checkWarm(at string) error {
+	switch {
+	case s.Warm == nil:
+		return nil
+	case *s.Warm < 1 || *s.Warm > MaxCreated:
+		return bad("%s.warm must be 1 to %d spares, not %d; leave it out and none is kept", at, MaxCreated, *s.Warm)
+	case s.CreateUpTo == nil:
+		return bad("%s.warm keeps %d spares, and nothing bounds how many machines are made for that: give "+
+			"create_up_to, at least %d", at, *s.Warm, *s.Warm+1)
+	case *s.Warm >= *s.CreateUpTo:
+		return bad("%s.warm must be less than create_up_to, %d, which counts all machines of the service; not %d", at,
+			*s.CreateUpTo, *s.Warm)
+	case s.Autostart != nil && !*s.Autostart:
+		return noWake(at + ".autostart is false")
+	}
+	return nil
+}
+
+func noWake(why string) error {
+	return bad("%s, so no request could wake a spare: leave out warm, or let requests start machines", why)
 }
 
 // check judges a rule of requests that are ignored.
@@ -210,11 +236,15 @@ func (m *Machine) Reach(port int) (string, error) {
 	return netip.AddrPortFrom(host, uint16(port)).String(), nil
 }
 
-// checkCreated refuses services that have machines made which cannot be: a volume is one machine's.
+// checkCreated refuses services that have machines made which cannot be: a volume is one machine's. It refuses spares
+// that no request may start, too.
 func (c *Config) checkCreated() error {
 	for i, s := range c.Services {
 		if s.CreateUpTo != nil && len(c.Mounts) > 0 {
 			return bad("config.services[%d].create_up_to goes without mounts: a volume is one machine's", i)
+		}
+		if s.Warm != nil && c.NoAutostart != nil && *c.NoAutostart {
+			return noWake("config.disable_machine_autostart is true")
 		}
 	}
 	return nil

@@ -124,8 +124,8 @@ func (n *Node) drain(ctx context.Context, app, machine string, most time.Duratio
 
 // another makes a machine for requests; "" where there is one of its name already. The gateway is there before the first
 // request.
-func (n *Node) another(ctx context.Context, app, like, name string) (id string, err error) {
-	m, err := n.gateway.Broker().Another(ctx, app, like, name)
+func (n *Node) another(ctx context.Context, a proxy.Another) (id string, err error) {
+	m, err := n.gateway.Broker().Another(ctx, a.App, a.Like, a.Name, a.Warm)
 	if fault.CodeOf(err) == "name_taken" {
 		return "", nil
 	}

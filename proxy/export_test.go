@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"time"
 
 	"github.com/soukhq/souk/strangers"
 )
@@ -31,4 +32,14 @@ func (p *Proxy) Rest(ctx context.Context, app, machine string) error {
 		return err
 	}
 	return p.owner.rest(ctx, Target{App: app, Machine: machine}, false)
+}
+
+// Looks returns what looks at the fleet for idle machines and missing spares, once each time it is called.
+func (p *Proxy) Looks() func() {
+	seen, spares := newWatch(), newWarmer(p)
+	return func() {
+		seen.look(p.o.Fleet.Snapshot())
+		p.restless(seen)
+		spares.look(time.Now(), seen)
+	}
 }

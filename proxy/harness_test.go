@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -68,6 +70,7 @@ func (g *guest) reserve(t *testing.T) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err == nil {
 		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: g.port, Addr: [4]byte{127, 0, 0, 1}})
 	}
 	if err != nil {
@@ -136,15 +139,20 @@ func httpService(edit func(*machine.Service)) machine.Service {
 	return s
 }
 
-// add makes a machine that is in a state.
+// add makes a machine that is in a state. Its port is free, or one that other machines of the service have already.
 func (h *host) add(app, id string, state machine.State, s machine.Service, serve func(net.Conn)) *guest {
+	return h.addWith(app, id, state, s, serve, nil)
+}
+
+func (h *host) addWith(app, id string, state machine.State, s machine.Service, serve func(net.Conn),
+	metadata map[string]string) *guest {
 	h.mu.Lock()
-	g := &guest{serve: serve, fd: -1}
+	g := &guest{serve: serve, fd: -1, port: s.InternalPort}
 	g.reserve(h.t)
 	s.InternalPort = g.port
 	g.Machine = machine.Machine{ID: id, App: app, Name: id, State: machine.Stopped, Region: "here", InstanceID: "i0",
 		Worker: h.id, UpdatedAt: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339),
-		Config: &machine.Config{Image: machine.HostImage, Services: []machine.Service{s}}}
+		Config: &machine.Config{Image: machine.HostImage, Services: []machine.Service{s}, Metadata: metadata}}
 	h.machines[id] = g
 	if g.State = state; state == machine.Started {
 		g.listen(h.t, h)
@@ -215,7 +223,11 @@ func (h *host) Do(ctx context.Context, c lifecycle.Command) (out lifecycle.Outco
 		g.close()
 		g.reserve(h.t)
 		h.mu.Unlock()
-		h.set(c.Machine, machine.Stopped)
+		if c.Verb == lifecycle.Suspend {
+			h.set(c.Machine, machine.Suspended)
+		} else {
+			h.set(c.Machine, machine.Stopped)
+		}
 	}
 	out.Machine, err = h.Machine(ctx, g.App, c.Machine)
 	return out, err

@@ -15,6 +15,8 @@ type metrics struct {
 	wakeTime *prometheus.HistogramVec // by phase
 	rests    *prometheus.CounterVec
 	creates  *prometheus.CounterVec
+	spares   *prometheus.CounterVec // that were made, by how that ended
+	warm     *prometheus.GaugeVec   // of the services that this member looks after
 	refused  *prometheus.CounterVec // by code
 	classes  [6]prometheus.Counter
 }
@@ -36,6 +38,12 @@ func newMetrics() *metrics {
 			Help: "Machines that were stopped or suspended as they had nothing to do."}, []string{"result"}),
 		creates: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_creates_total",
 			Help: "Machines that were made for requests, by how that ended."}, []string{"result"}),
+		spares: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_spares_made_total",
+			Help: "Spares that were made, or why not: ok, name_taken (by another member), or the error's code."},
+			[]string{"result"}),
+		warm: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "souk_proxy_spares",
+			Help: "Of the services that this member keeps spares for: asleep, coming, and those that are missing."},
+			[]string{"state"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_refused_total",
 			Help: "Requests that no machine answered, by the code of the error."}, []string{"code"}),
 	}
@@ -48,7 +56,8 @@ func newMetrics() *metrics {
 // Collectors returns what the proxy counts, for the process's metrics.
 func (p *Proxy) Collectors() []prometheus.Collector {
 	m := p.metrics
-	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.creates, m.refused,
+	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.creates, m.spares, m.warm,
+		m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "souk_proxy_held_requests",
 			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.held()) })}
 }

@@ -70,6 +70,7 @@ type waking struct {
 	done   chan struct{}
 	phases Phases
 	err    error
+	wanted bool // by a request
 }
 
 func newOwner(workers []Worker, report func(string, int)) *owner {

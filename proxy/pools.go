@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -83,6 +82,7 @@ type pool struct {
 	wakes    map[string]wake // the newest of each machine
 	ignored  []ignored       // requests that no machine is asked for
 	able     bool            // some machine is up and well, or may be woken
+	named    string          // what machines are named after that are made for the load
 	used     time.Time
 }
 
@@ -193,7 +193,7 @@ func (x *pool) refresh(now time.Time) {
 		m, w, known := f.machine, f.worker, f.worker != nil
 		svc := x.key.match(m.Services)
 		if i == 0 {
-			policy, x.ignored = routing.PolicyOf(svc), ignoredOf(svc)
+			policy, x.ignored, x.named = routing.PolicyOf(svc), ignoredOf(svc), nameOf(x.key.app, svc)
 			if x.p.o.Make == nil {
 				policy.CreateUpTo = 0
 			}
@@ -203,15 +203,21 @@ func (x *pool) refresh(now time.Time) {
 		b.h2, b.idle = optionsOf(svc)
 		b.answers = answersOf(svc)
 		backends[m.ID] = b
-		one := routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Where: x.p.where(m, b),
-			Power: powerOf(m.State), Unheard: !known || !w.Reachable(), Failing: m.Failing, Cordoned: m.Cordoned,
-			Load: m.Load, Autostart: svc.Autostart == nil || *svc.Autostart}
+		one := backendOf(m, svc, known && w.Reachable())
+		one.Where = x.p.where(m, b)
 		x.able = x.able || one.Able()
 		list = append(list, one)
 	}
 	x.facts, x.backends = facts, backends
 	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
 	x.do(x.routes.View(now, x.rng, policy, list))
+}
+
+// backendOf returns what the fleet tells of a machine behind a service, but for where it is.
+func backendOf(m *fleet.Machine, s *machine.Service, heard bool) routing.Backend {
+	return routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Power: routing.PowerOf(m.State),
+		Unheard: !heard, Failing: m.Failing, Cordoned: m.Cordoned, Load: m.Load,
+		Autostart: s.Autostart == nil || *s.Autostart}
 }
 
 func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {
@@ -222,18 +228,6 @@ func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {
 		return routing.InRegion
 	}
 	return routing.Elsewhere
-}
-
-func powerOf(s machine.State) routing.Power {
-	switch s {
-	case machine.Started:
-		return routing.Up
-	case machine.Created, machine.Stopped, machine.Suspended, machine.Stopping, machine.Suspending:
-		return routing.Asleep
-	case machine.Creating, machine.Starting, machine.Restarting, machine.Updating, machine.Replacing:
-		return routing.Coming
-	}
-	return routing.Gone
 }
 
 // optionsOf returns what a service says of how its machines are asked.
@@ -393,7 +387,7 @@ const makeTime = 2 * time.Minute
 func (x *pool) make(like, name string) {
 	ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
 	defer cancel()
-	id, err := x.p.o.Make(ctx, x.key.app, like, name)
+	id, err := x.p.o.Make(ctx, Another{App: x.key.app, Like: like, Name: name})
 	x.p.metrics.made(err)
 	now := time.Now()
 	x.mu.Lock()
@@ -402,21 +396,20 @@ func (x *pool) make(like, name string) {
 	x.do(x.routes.Made(now, x.rng, id, err))
 }
 
-// freeName returns the name of the next machine that is made for the load: that of the service with the least number that
-// no machine has. All entries choose the same one, and one machine gets it. It is called with the lock.
-func (x *pool) freeName() string {
-	const most = 56 // so that a number fits behind it
-	base := cmp.Or(x.key.host, x.key.app)
-	base = base[:min(len(base), most)]
-	taken := map[string]bool{}
-	for m := range x.snapshot.MachinesOf(x.key.app) {
-		taken[m.Name] = true
+// freeName returns the name of the next machine that is made for the load. It is called with the lock.
+func (x *pool) freeName() string { return freeName(x.snapshot, x.key.app, x.named) }
+
+// freeName returns the name of the next machine that is made for a service of an app.
+func freeName(s *fleet.Snapshot, app, service string) string {
+	return routing.NameOf(service, func(name string) bool { _, taken := s.Named(app, name); return taken })
+}
+
+// nameOf returns after what the machines are named that are made for a service of an app: one of its names, or the app.
+func nameOf(app string, s *machine.Service) string {
+	if len(s.Hosts) > 0 {
+		return s.Hosts[0]
 	}
-	n := 2
-	for taken[base+"-"+strconv.Itoa(n)] {
-		n++
-	}
-	return base + "-" + strconv.Itoa(n)
+	return app
 }
 
 // wakeAt wakes a machine here or at the member that has it.

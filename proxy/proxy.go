@@ -28,8 +28,8 @@ type Options struct {
 	// Report is told how much a machine of Workers has to do, whenever that changes. It must not wait. nil: nobody is.
 	Report func(machine string, load int)
 	// Make makes another machine of an app like one that is there, under a name, for services that allow it, and
-	// returns its id; "" where the name is taken: somebody else made it. nil: none is made.
-	Make func(ctx context.Context, app, like, name string) (id string, err error)
+	// returns its id; "" where the name is taken: somebody else made it. A warm one is not started. nil: none is made.
+	Make func(ctx context.Context, a Another) (id string, err error)
 	// Domains are those below which each app has its name, as "localhost": app shop is shop.localhost.
 	Domains []string
 	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.
@@ -49,6 +49,12 @@ type Options struct {
 	Access           io.Writer    // gets a line of JSON for each request; nil: none is written
 	Sample           float64      // which share of requests Access gets, those that fail always; 0: all
 	Log              *slog.Logger // nil: nothing is logged
+}
+
+// Another says which machine is made.
+type Another struct {
+	App, Like, Name string
+	Warm            bool // it is to be woken later
 }
 
 // Bounds of requests.
@@ -107,7 +113,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	var g, beside errgroup.Group
 	beside.Go(func() error { p.follow(carry); return nil })
 	beside.Go(func() error { p.tidy(carry); return nil })
-	g.Go(func() error { p.restIdle(ctx); return nil })
+	g.Go(func() error { p.keep(ctx); return nil })
 	g.Go(func() error { p.openPorts(ctx); return nil })
 	err := g.Wait()
 	p.doors.wait()

@@ -10,26 +10,33 @@ import (
 	"github.com/soukhq/souk/routing"
 )
 
-// restEvery bounds how often it is looked for machines that have nothing to do.
-const restEvery = time.Second
+// lookEvery is how often it is looked which machines have nothing to do, and where spares are missing.
+const lookEvery = time.Second
 
-// restIdle stops and suspends machines of this process's workers that have had nothing to do for as long as their
-// services say, until ctx ends.
-func (p *Proxy) restIdle(ctx context.Context) {
-	idle := routing.NewIdle()
-	every := time.NewTicker(restEvery)
+// keep stops and suspends machines of this process's workers that have had nothing to do for as long as their services
+// say, and has spares made, until ctx ends.
+func (p *Proxy) keep(ctx context.Context) {
+	idle, seen := routing.NewIdle(), newWatch()
+	spares := newWarmer(p)
+	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	for {
 		select {
 		case <-every.C:
+		case r := <-spares.results:
+			spares.ended(time.Now(), r)
+			continue
 		case <-ctx.Done():
 			return
 		}
-		services, targets := p.restless()
-		rests, _ := idle.Step(time.Now(), services)
+		now := time.Now()
+		seen.look(p.o.Fleet.Snapshot())
+		services, targets := p.restless(seen)
+		rests, _ := idle.Step(now, services)
 		for _, r := range rests {
 			go p.letRest(ctx, targets[r.Machine], r)
 		}
+		spares.look(now, seen)
 	}
 }
 
@@ -42,32 +49,12 @@ func (p *Proxy) letRest(ctx context.Context, t Target, r routing.Rest) {
 }
 
 // restless returns the services that have a machine of this process which is up and may rest, and those machines.
-func (p *Proxy) restless() (list []routing.Service, targets map[string]Target) {
-	s := p.o.Fleet.Snapshot()
+func (p *Proxy) restless(seen *watch) (list []routing.Service, targets map[string]Target) {
 	targets = map[string]Target{}
-	apps := map[string]bool{}
-	for m := range s.AllMachines() {
-		if m.State != machine.Started || apps[m.App] || !rests(m) {
-			continue
-		}
-		if w, known := s.Worker(m.Worker); known && w.Own {
-			apps[m.App] = true
-		}
-	}
-	for app := range apps {
-		list = p.servicesOf(s, app, targets, list)
+	for _, app := range seen.restless {
+		list = p.servicesOf(seen.snapshot, app, targets, list)
 	}
 	return list, targets
-}
-
-// rests reports whether some service of a machine has it rest.
-func rests(m *fleet.Machine) bool {
-	for i := range m.Services {
-		if a := m.Services[i].Autostop; a != nil && *a != "off" {
-			return true
-		}
-	}
-	return false
 }
 
 // servicesOf adds the services of an app: machines with the same inside port belong together.

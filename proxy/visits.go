@@ -125,7 +125,7 @@ func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 
 // look looks whether a machine's port accepts, and says so of it.
 func (o *owner) look(ctx context.Context, m *machine.Machine, addr string, port int) {
-	ctx, cancel := context.WithTimeout(ctx, restEvery)
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
 	c, err := o.dialer.DialContext(ctx, "tcp", addr)
 	if err == nil {

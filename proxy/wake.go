@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"syscall"
 	"time"
 
@@ -56,6 +57,7 @@ func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
 		g.waking = k
 		go o.carryOut(context.WithoutCancel(ctx), k, g, w, t)
 	}
+	k.wanted = true
 	o.mu.Unlock()
 	select {
 	case <-k.done:
@@ -63,6 +65,44 @@ func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
 	case <-ctx.Done():
 		return Phases{}, ctx.Err()
 	}
+}
+
+// ripen starts a spare that has never run and suspends it as soon as its port accepts, so that a request need not wait
+// for its start. No request goes to it meanwhile; where one has it woken, it stays up. One that cannot be suspended, or
+// whose port does not accept, is stopped. A machine that is no spare is left as it is.
+func (o *owner) ripen(ctx context.Context, t Target) error {
+	w, m, err := o.find(ctx, t)
+	if err != nil {
+		return err
+	}
+	if m.State != machine.Created || m.Config.Metadata[machine.MetadataFor] != machine.MadeForWarm {
+		return nil
+	}
+	o.mu.Lock()
+	g := o.gate(t.Machine)
+	if busy, _ := g.busy(time.Now()); busy > 0 || g.waking != nil || g.resting != nil {
+		o.mu.Unlock()
+		return nil
+	}
+	k := &waking{done: make(chan struct{})}
+	g.waking = k
+	o.mu.Unlock()
+	o.carryOut(ctx, k, g, w, t)
+	o.mu.Lock()
+	wanted := k.wanted
+	o.mu.Unlock()
+	if wanted {
+		return nil
+	}
+	if k.err == nil {
+		if k.err = o.rest(ctx, t, true); k.err == nil {
+			return nil
+		}
+	}
+	if m, err = w.Machine(ctx, t.App, t.Machine); err == nil && m.State == machine.Started {
+		err = o.rest(ctx, t, false)
+	}
+	return errors.Join(k.err, err)
 }
 
 // carryOut is one wake.

@@ -18,6 +18,7 @@ type Policy struct {
 	IdleAfter time.Duration // for how long a machine has had no load when autostop takes it
 	// CreateUpTo is how many machines there may be when more are made for the load; 0: none are made.
 	CreateUpTo int
+	Warm       int // machines that are kept made and asleep, beyond those that are up; 0: none is made for that
 }
 
 // Autostop is what becomes of a machine that has had nothing to do for a while.
@@ -60,10 +61,26 @@ func PolicyOf(s *machine.Service) Policy {
 	if s.CreateUpTo != nil {
 		p.CreateUpTo = max(0, *s.CreateUpTo)
 	}
+	if s.Warm != nil {
+		p.Warm = max(0, *s.Warm)
+	}
 	if s.AutostopAfter != nil && s.AutostopAfter.Duration > 0 {
 		p.IdleAfter = s.AutostopAfter.Duration
 	}
 	return p
+}
+
+// PowerOf returns what a machine can do for a request in a state.
+func PowerOf(s machine.State) Power {
+	switch s {
+	case machine.Started:
+		return Up
+	case machine.Created, machine.Stopped, machine.Suspended, machine.Stopping, machine.Suspending:
+		return Asleep
+	case machine.Creating, machine.Starting, machine.Restarting, machine.Updating, machine.Replacing:
+		return Coming
+	}
+	return Gone
 }
 
 // slack is how much more than the load Needed plans for, in hundredths: a machine that goes at its limit and comes back

@@ -26,6 +26,7 @@ type httpFlags struct {
 	min      int
 	max      int
 	create   int
+	warm     int
 	soft     int
 	hard     int
 	set      *pflag.FlagSet
@@ -45,6 +46,9 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&o.create, "create-up-to", 0,
 		"with --http, how many machines there may be when those that are there do not do, or cannot be started: more "+
 			"are made like them, with files of their own (default: none is made)")
+	f.IntVar(&o.warm, "warm", 0,
+		"with --create-up-to, how many machines are kept made and asleep beside those that are up, to be woken by "+
+			"requests to come: suspended where --autostop is suspend (default: none)")
 	f.IntVar(&o.soft, "soft-limit", 0,
 		"with --http, requests at once beyond which another machine is used, and started")
 	f.IntVar(&o.hard, "hard-limit", 0, "with --http, requests at once beyond which they wait")
@@ -54,7 +58,7 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if !o.set.Changed("http") {
 		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "create-up-to",
-			"soft-limit", "hard-limit"} {
+			"warm", "soft-limit", "hard-limit"} {
 			if o.set.Changed(name) {
 				return cli.Usagef("--%s goes with --http [NAME]:PORT", name)
 			}
@@ -78,6 +82,9 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if o.set.Changed("create-up-to") && o.create < 1 {
 		return cli.Usagef("--create-up-to is 1 or more, not %d; leave it out and none is made", o.create)
 	}
+	if err := o.checkWarm(); err != nil {
+		return err
+	}
 	stop := machine.Autostop(o.autostop)
 	if !slices.Contains([]machine.Autostop{"stop", "suspend", "off"}, stop) {
 		return cli.Usagef("--autostop is stop, suspend or off, not %q", o.autostop)
@@ -91,18 +98,7 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if stop != "off" {
 		s.AutostopAfter = &machine.Duration{Duration: o.after}
 	}
-	if o.min > 0 {
-		s.MinMachinesRunning = &o.min
-	}
-	if o.max > 0 {
-		s.MaxMachinesRunning = &o.max
-	}
-	if o.create > 0 {
-		s.CreateUpTo = &o.create
-	}
-	if o.soft > 0 || o.hard > 0 {
-		s.Concurrency = &machine.Concurrency{Type: "requests", SoftLimit: o.soft, HardLimit: o.hard}
-	}
+	o.scale(&s)
 	cfg := l.Config
 	cfg.Services = slices.DeleteFunc(slices.Clone(cfg.Services), func(old machine.Service) bool {
 		return old.InternalPort == port
@@ -113,6 +109,33 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	}
 	if _, set := cfg.Env["PORT"]; !set {
 		cfg.Env["PORT"] = fmt.Sprint(port)
+	}
+	return nil
+}
+
+// scale enters how many machines a service has.
+func (o *httpFlags) scale(s *machine.Service) {
+	for flag, to := range map[*int]**int{&o.min: &s.MinMachinesRunning, &o.max: &s.MaxMachinesRunning,
+		&o.create: &s.CreateUpTo, &o.warm: &s.Warm} {
+		if *flag > 0 {
+			*to = flag
+		}
+	}
+	if o.soft > 0 || o.hard > 0 {
+		s.Concurrency = &machine.Concurrency{Type: "requests", SoftLimit: o.soft, HardLimit: o.hard}
+	}
+}
+
+// checkWarm refuses spares that could not be made.
+func (o *httpFlags) checkWarm() error {
+	switch {
+	case !o.set.Changed("warm"):
+		return nil
+	case o.warm < 1:
+		return cli.Usagef("--warm is 1 or more, not %d; leave it out and no spare is kept", o.warm)
+	case o.create <= o.warm:
+		return cli.Usagef("--warm %d goes with --create-up-to %d or more, which counts all machines of the service",
+			o.warm, o.warm+1)
 	}
 	return nil
 }

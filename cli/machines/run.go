@@ -56,6 +56,7 @@ func Run(c *cli.Env) *cobra.Command {
   souk run -a --rm -- /bin/sh -c 'echo hello; exit 3'
   souk run -it --rm -- /bin/bash
   souk run --name hello --http :8080 -- /usr/bin/python3 -m http.server 8080
+  souk run --name web --http :80 --autostop suspend --create-up-to 5 --warm 2 nginx:1.29
   souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
   souk run -f launch.toml --name web --count 3
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,

@@ -2,6 +2,7 @@ package services
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,10 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 		noted = noted || noteOf(&r) != ""
 	}
 	head := []cli.Column{cli.Keep("ROUTE").Cut(16), cli.Keep("APP").Cut(8), cli.Drop("INSIDE", 2), cli.Keep("UP")}
+	made := slices.ContainsFunc(list.Routes, func(r api.RouteInfo) bool { return r.Made > 0 })
+	if made {
+		head = append(head, cli.Keep("SPARES"), cli.Drop("MADE", 1))
+	}
 	if noted {
 		head = append(head, cli.Keep("NOTE").Cut(16))
 	}
@@ -66,6 +71,9 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 		}
 		row := []cli.Cell{{Text: where}, {Text: r.App}, {Text: fmt.Sprint(r.Inside)},
 			{Text: fmt.Sprintf("%d/%d", r.Up, r.Machines)}}
+		if made {
+			row = append(row, sparesCell(r.Spares, r.Warm), cli.Cell{Text: madeText(r.Made)})
+		}
 		if noted {
 			row = append(row, cli.Cell{Text: noteOf(r), Colour: "33"})
 		}

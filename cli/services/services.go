@@ -3,6 +3,7 @@ package services
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ to do, and what is done when that changes.
   LOAD    requests or connections under way, and those that wait for a machine at the member that answers
   REST    what becomes of a machine that nobody asks, and after how long
   RUN     how many are left up, and how many are up at most
+  SPARES  machines that are asleep and that a request can wake, of those that are to be (--warm); MADE is up to how many
+          machines there may be when more are made (--create-up-to). Both are shown where a service has any made
   LIMITS  of one machine: beyond the first another is used, beyond the second requests wait
 
 A service whose WAKE is no is not started for a request.`,
@@ -60,6 +63,10 @@ func printServices(c *cli.Env, list *api.ServiceList) {
 	}
 	head := []cli.Column{cli.Keep("SERVICE").Cut(16), cli.Drop("APP", 1).Cut(6), cli.Keep("UP"), cli.Keep("LOAD"),
 		cli.Drop("WAKE", 2), cli.Drop("REST", 4), cli.Drop("RUN", 3), cli.Drop("LIMITS", 2)}
+	made := slices.ContainsFunc(list.Services, func(s api.ServiceInfo) bool { return s.CreateUpTo > 0 })
+	if made {
+		head = slices.Insert(head, 3, cli.Keep("SPARES"), cli.Drop("MADE", 1))
+	}
 	var rows [][]cli.Cell
 	for i := range list.Services {
 		s := &list.Services[i]
@@ -75,10 +82,33 @@ func printServices(c *cli.Env, list *api.ServiceList) {
 		if !s.Autostart {
 			wake = "no"
 		}
-		rows = append(rows, []cli.Cell{{Text: Where(s)}, {Text: s.App}, up, {Text: load}, {Text: wake},
-			{Text: restText(s)}, {Text: runText(s)}, {Text: limitsText(s)}})
+		row := []cli.Cell{{Text: Where(s)}, {Text: s.App}, up, {Text: load}, {Text: wake}, {Text: restText(s)},
+			{Text: runText(s)}, {Text: limitsText(s)}}
+		if made {
+			row = slices.Insert(row, 3, sparesCell(s.Spares, s.Warm), cli.Cell{Text: madeText(s.CreateUpTo)})
+		}
+		rows = append(rows, row)
 	}
 	c.Table(head, rows)
+}
+
+// sparesCell tells how many spares there are, of those that are to be.
+func sparesCell(spares, warm int) cli.Cell {
+	if warm == 0 {
+		return cli.Cell{Text: "-"}
+	}
+	cell := cli.Cell{Text: fmt.Sprintf("%d/%d", spares, warm)}
+	if spares < warm {
+		cell.Colour = "33"
+	}
+	return cell
+}
+
+func madeText(most int) string {
+	if most == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("up to %d", most)
 }
 
 // Where returns where a service is reached: its first URL, or what it would be at a member that has the door for it.

@@ -1,0 +1,302 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/backoff"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/routing"
+)
+
+// mostSpares bounds how many spares one member makes and suspends at once.
+const mostSpares = 4
+
+// ripenAgain is the time until a spare is started again that is to be suspended, after that has failed.
+var ripenAgain = backoff.Doubling{Base: time.Second, Most: 5 * time.Minute}
+
+// warmApp is an app with services that keep spares.
+type warmApp struct {
+	app      string
+	machines []seen // by name
+	walk     uint64 // that it was last seen in
+	changed  bool   // machines did, and they were not looked at since
+	due      time.Time
+	services map[string]*warmService // by groupOf
+	ripening map[string]*ripening    // by machine
+}
+
+// busy reports whether something is being done for it.
+func (a *warmApp) busy() bool {
+	for _, s := range a.services {
+		if s.making {
+			return true
+		}
+	}
+	for _, r := range a.ripening {
+		if r.busy {
+			return true
+		}
+	}
+	return false
+}
+
+// warmService is a service that keeps spares.
+type warmService struct {
+	policy routing.Policy
+	named  string
+	list   []routing.Standing
+	spares routing.Spares
+	making bool
+	counts [3]int // that are in the gauges: asleep, coming, missing
+}
+
+// ripening is a spare of this process that is to be suspended.
+type ripening struct {
+	busy     bool
+	failures int
+	at       time.Time // before, it is not tried again
+}
+
+// warmer has spares made. It belongs to one goroutine; what it begins ends in results.
+type warmer struct {
+	p       *Proxy
+	results chan warmResult
+	under   int       // way
+	quiet   time.Time // until then the fleet may not be known yet
+	seen    *watch    // that was last looked at
+	counts  [3]int    // of all services
+}
+
+// warmResult is the end of the making of a spare, or of its way to be suspended.
+type warmResult struct {
+	app, service string
+	machine      string // that was to be suspended; "": one was made
+	err          error
+}
+
+func newWarmer(p *Proxy) *warmer {
+	x := &warmer{p: p, results: make(chan warmResult, mostSpares)}
+	if p.o.Far != nil {
+		x.quiet = time.Now().Add(routing.SettleFor)
+	}
+	return x
+}
+
+// look begins what is to be done for spares.
+func (x *warmer) look(now time.Time, seen *watch) {
+	x.seen = seen
+	for _, a := range seen.warm {
+		if a.walk == seen.walks && (a.changed || !a.due.IsZero() && !now.Before(a.due)) {
+			x.lookAt(now, a)
+		}
+	}
+	for i, state := range []string{"asleep", "coming", "missing"} {
+		x.p.metrics.warm.WithLabelValues(state).Set(float64(x.counts[i]))
+	}
+}
+
+// lookAt looks at one app.
+func (x *warmer) lookAt(now time.Time, a *warmApp) {
+	a.changed, a.due = false, time.Time{}
+	a.group()
+	for group, s := range a.services {
+		r := s.spares.Step(now, &s.policy, s.list)
+		own := x.owns(a, r)
+		x.count(s, r, own)
+		if len(s.list) == 0 {
+			if !s.making {
+				delete(a.services, group)
+			}
+			continue
+		}
+		a.again(r.Again)
+		if own && r.Like != "" {
+			x.make(now, a, group, s, r.Like)
+		}
+	}
+	x.ripen(now, a)
+}
+
+// again has an app looked at, at a time at the latest; zero: there is no need.
+func (a *warmApp) again(at time.Time) {
+	if !at.IsZero() && (a.due.IsZero() || at.Before(a.due)) {
+		a.due = at
+	}
+}
+
+// group sorts an app's machines by the services that keep spares. The first machine of a service says how it is kept.
+func (a *warmApp) group() {
+	for _, s := range a.services {
+		s.policy, s.list = routing.Policy{}, s.list[:0]
+	}
+	if a.services == nil {
+		a.services = map[string]*warmService{}
+	}
+	for _, m := range a.machines {
+		for i := range m.Services {
+			svc := &m.Services[i]
+			group := groupOf(svc)
+			s := a.services[group]
+			if s == nil {
+				s = &warmService{}
+				a.services[group] = s
+			}
+			if len(s.list) == 0 {
+				s.policy, s.named = routing.PolicyOf(svc), nameOf(a.app, svc)
+			}
+			s.list = append(s.list, routing.Standing{Backend: backendOf(m.Machine, svc, m.heard),
+				Leaving: m.State == machine.Destroying, Made: routing.IsNameOf(s.named, m.Name),
+				Slept: m.State == machine.Stopped || m.State == machine.Suspended})
+		}
+	}
+}
+
+// owns reports whether this member acts for a service.
+func (x *warmer) owns(a *warmApp, r routing.Refill) bool {
+	return slices.ContainsFunc(a.machines, func(m seen) bool { return m.own && m.Worker == r.At })
+}
+
+// count brings the gauges up to date.
+func (x *warmer) count(s *warmService, r routing.Refill, own bool) {
+	var now [3]int
+	if own && s.policy.Warm > 0 {
+		now = [3]int{r.Asleep, r.Coming, r.Lacks}
+	}
+	for i := range now {
+		x.counts[i] += now[i] - s.counts[i]
+	}
+	s.counts = now
+}
+
+// make has a spare made, like a machine that is there.
+func (x *warmer) make(now time.Time, a *warmApp, group string, s *warmService, like string) {
+	if x.p.o.Make == nil {
+		return
+	}
+	if x.under >= mostSpares || now.Before(x.quiet) || x.unreported() {
+		a.again(now.Add(lookEvery))
+		return
+	}
+	x.under++
+	s.making = true
+	s.spares.Making()
+	another := Another{App: a.app, Like: like, Name: freeName(x.p.o.Fleet.Snapshot(), a.app, s.named), Warm: true}
+	go func() {
+		ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
+		defer cancel()
+		id, err := x.p.o.Make(ctx, another)
+		x.p.metrics.spares.WithLabelValues(warmText(id, err)).Inc()
+		if err != nil && ctx.Err() == nil {
+			x.p.o.Log.Warn("a spare could not be made", "app", another.App, "name", another.Name, "err", err)
+		}
+		x.results <- warmResult{app: a.app, service: group, err: err}
+	}()
+}
+
+// warmText says how the making of a spare ended, for its counter.
+func warmText(id string, err error) string {
+	switch {
+	case err != nil:
+		return cmp.Or(fault.CodeOf(err), string(fault.KindOf(err)))
+	case id == "":
+		return "name_taken"
+	}
+	return "ok"
+}
+
+// unreported reports whether a worker that can be asked has not told yet what it has: spares, it may be.
+func (x *warmer) unreported() bool {
+	if len(x.seen.snapshot.MustAsk()) == 0 {
+		return false
+	}
+	for w := range x.seen.snapshot.Workers() {
+		if !w.Own && !w.Reported && w.Reachable() {
+			return true
+		}
+	}
+	return false
+}
+
+// ended takes the end of what was begun. An app whose spare was made is looked at with the machine that has come.
+func (x *warmer) ended(now time.Time, r warmResult) {
+	x.under--
+	a := x.seen.warm[r.app]
+	after := time.Duration(0)
+	if e := fault.As(r.err); e != nil {
+		after = e.RetryAfter
+	}
+	if r.machine != "" {
+		y := a.ripening[r.machine]
+		if y.busy = false; r.err == nil {
+			y.failures = 0
+			y.at = now.Add(routing.SettleFor) // until its state has come round
+		} else {
+			y.at = now.Add(max(after, ripenAgain.After(y.failures)))
+			y.failures++
+		}
+		a.again(y.at)
+		return
+	}
+	s := a.services[r.service]
+	s.making = false
+	s.spares.Made(now, r.err != nil, after)
+	x.seen.look(x.p.o.Fleet.Snapshot())
+	if a.walk == x.seen.walks { // else it keeps none any more
+		x.lookAt(now, a)
+	}
+}
+
+// ripen has spares of this process suspended that were made for a service whose machines rest so, and never ran.
+func (x *warmer) ripen(now time.Time, a *warmApp) {
+	maps.DeleteFunc(a.ripening, func(id string, r *ripening) bool {
+		return !r.busy && !slices.ContainsFunc(a.machines, func(m seen) bool { return m.ID == id })
+	})
+	for _, m := range a.machines {
+		if !m.own || m.State != machine.Created || m.Cordoned {
+			continue
+		}
+		for i := range m.Services {
+			s := a.services[groupOf(&m.Services[i])]
+			if s.policy.Warm > 0 && s.policy.Autostop == routing.IsSuspended && routing.IsNameOf(s.named, m.Name) {
+				x.ripenOne(now, a, Target{a.app, m.ID, m.Services[i].InternalPort})
+				break
+			}
+		}
+	}
+}
+
+func (x *warmer) ripenOne(now time.Time, a *warmApp, t Target) {
+	r := a.ripening[t.Machine]
+	if r == nil {
+		r = &ripening{}
+		if a.ripening == nil {
+			a.ripening = map[string]*ripening{}
+		}
+		a.ripening[t.Machine] = r
+	}
+	switch {
+	case r.busy:
+	case now.Before(r.at):
+		a.again(r.at)
+	case x.under >= mostSpares:
+		a.again(now.Add(lookEvery))
+	default:
+		r.busy = true
+		x.under++
+		go func() {
+			ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
+			defer cancel()
+			err := x.p.owner.ripen(ctx, t)
+			x.p.metrics.rested(err)
+			if err != nil && ctx.Err() == nil {
+				x.p.o.Log.Warn("a spare could not be started and suspended", "machine", t.Machine, "err", err)
+			}
+			x.results <- warmResult{app: a.app, machine: t.Machine, err: err}
+		}()
+	}
+}
