@@ -3,7 +3,6 @@ package member
 import (
 	"context"
 	"net"
-	"net/http"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +19,7 @@ type Proxies struct{ m *Member }
 func ProxiesOf(m *Member) Proxies { return Proxies{m} }
 
 // Serve has h serve what other members' proxies send here. It is called before Member.Run.
-func (p Proxies) Serve(h http.Handler) { p.m.proxy = h }
+func (p Proxies) Serve(h wire.Proxied) { p.m.proxy = h }
 
 // DialProxy connects to the proxy of the member that a worker belongs to.
 func (p Proxies) DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -39,6 +40,9 @@ type farOwners struct {
 	reach Far
 	conns hop.Conns
 	dials dials
+
+	mu      sync.Mutex
+	returns map[cluster.WorkerID]time.Time // until when the successor of a member that is leaving is waited for
 }
 
 // connect returns a connection to a member: a new one, or one that has become free meanwhile.
@@ -57,9 +61,12 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
 			"worker %s is of another member, and this process is alone", id)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, farTime)
+	ctx, cancel := context.WithTimeout(ctx, max(farTime, time.Until(f.returnsBy(id))))
 	defer cancel()
 	c, err := f.reach.DialProxy(ctx, id)
+	for tries := 0; err != nil && brokenOff(err) && pause(ctx, leavingPause.After(tries)); tries++ {
+		c, err = f.reach.DialProxy(ctx, id)
+	}
 	if err != nil {
 		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
 			"member %s cannot be reached from here", id)}
@@ -95,8 +102,11 @@ func (x *exchange) corrected(b *backend, resp *http.Response) error {
 
 func correctionOf(resp *http.Response) error {
 	v := resp.Header.Get(correctHeader)
-	if v == "" {
+	switch v {
+	case "":
 		return problemOf(resp)
+	case isLeaving:
+		return errLeaving
 	}
 	kind, err := strconv.Atoi(v)
 	if err != nil || kind < 0 || kind > int(routing.NotHere) {
@@ -127,7 +137,12 @@ func problemOf(resp *http.Response) error {
 const maxProblem = 8 << 10 // bytes
 
 // wake has a machine of another member woken.
-func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (Phases, error) {
+func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (p Phases, err error) {
+	err = f.untilTaken(ctx, id, func() error { p, err = f.wakeOnce(ctx, id, t); return err })
+	return p, err
+}
+
+func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target) (Phases, error) {
 	c := f.conns.Get("@"+string(id), true)
 	if c == nil {
 		raw, err := f.dial(ctx, id)
@@ -163,6 +178,9 @@ func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (Ph
 		}
 	}()
 	if resp.StatusCode != http.StatusOK {
+		if resp.Header.Get(correctHeader) == isLeaving {
+			return Phases{}, errLeaving
+		}
 		return Phases{}, problemOf(resp)
 	}
 	var out Phases
@@ -171,7 +189,12 @@ func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (Ph
 }
 
 // tunnel connects to a port of a machine of another member.
-func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target) (net.Conn, error) {
+func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target) (c net.Conn, err error) {
+	err = f.untilTaken(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t); return err })
+	return c, err
+}
+
+func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Target) (net.Conn, error) {
 	raw, err := f.dial(ctx, id)
 	if err != nil {
 		return nil, err
@@ -207,9 +230,31 @@ func targetOf(h http.Header) (t Target, err error) {
 	return t, nil
 }
 
-// Members returns what serves what other members' proxies send here for machines of this process. Who they are has been
-// asked already.
-func (p *Proxy) Members() http.Handler { return http.HandlerFunc(p.serveMember) }
+// Members serves what other members' proxies send here for machines of this process. Who they are has been asked already.
+type Members struct{ p *Proxy }
+
+// Members returns what serves the proxies of other members.
+func (p *Proxy) Members() Members { return Members{p} }
+
+// Goodbye returns the answer that nothing more is taken here, head and body.
+func (m Members) Goodbye() []byte {
+	return []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n" +
+		correctHeader + ": " + isLeaving + "\r\n\r\n")
+}
+
+// ServeHTTP serves one request.
+func (m Members) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := m.p
+	if !p.members.enter() {
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Content-Length", "0")
+		w.Header().Set(correctHeader, isLeaving)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	defer p.members.leave()
+	p.serveMember(w, r)
+}
 
 func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 	t, err := targetOf(r.Header)

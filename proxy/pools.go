@@ -84,6 +84,7 @@ type pool struct {
 	able     bool            // some machine is up and well, or may be woken
 	named    string          // what machines are named after that are made for the load
 	used     time.Time
+	due      time.Time // it is to be brought up to date then though nothing is new; zero: it is not
 }
 
 // fact is a machine and its worker as a snapshot has them. Neither changes: what changes is another one.
@@ -171,7 +172,8 @@ func (p *Proxy) pool(k key) *pool {
 // refresh brings a pool up to date. It is called with its lock.
 func (x *pool) refresh(now time.Time) {
 	s := x.p.o.Fleet.Snapshot()
-	if s == x.snapshot {
+	late := !x.due.IsZero() && !now.Before(x.due)
+	if s == x.snapshot && !late {
 		return
 	}
 	x.snapshot = s
@@ -182,13 +184,13 @@ func (x *pool) refresh(now time.Time) {
 			facts = append(facts, fact{m, w})
 		}
 	}
-	if x.backends != nil && slices.Equal(facts, x.facts) {
+	if x.backends != nil && slices.Equal(facts, x.facts) && !late {
 		return
 	}
 	list := make([]routing.Backend, 0, len(facts))
 	var policy routing.Policy
 	backends := make(map[string]*backend, len(facts))
-	x.ignored, x.able = nil, false
+	x.ignored, x.able, x.due = nil, false, time.Time{}
 	for i, f := range facts {
 		m, w, known := f.machine, f.worker, f.worker != nil
 		svc := x.key.match(m.Services)
@@ -203,7 +205,7 @@ func (x *pool) refresh(now time.Time) {
 		b.h2, b.idle = optionsOf(svc)
 		b.answers = answersOf(svc)
 		backends[m.ID] = b
-		one := backendOf(m, svc, known && w.Reachable())
+		one := backendOf(m, svc, known && w.Reachable() || x.returns(now, m.Worker))
 		one.Where = x.p.where(m, b)
 		x.able = x.able || one.Able()
 		list = append(list, one)
@@ -211,6 +213,19 @@ func (x *pool) refresh(now time.Time) {
 	x.facts, x.backends = facts, backends
 	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
 	x.do(x.routes.View(now, x.rng, policy, list))
+}
+
+// returns reports whether the successor of a member is waited for, and has the pool looked at again when that ends. It is
+// called with the lock.
+func (x *pool) returns(now time.Time, id cluster.WorkerID) bool {
+	by := x.p.far.returnsBy(id)
+	if !now.Before(by) {
+		return false
+	}
+	if x.due.IsZero() || by.Before(x.due) {
+		x.due = by
+	}
+	return true
 }
 
 // backendOf returns what the fleet tells of a machine behind a service, but for where it is.

@@ -83,6 +83,7 @@ type Proxy struct {
 	access  *accessLog
 	recent  recent
 	strays  strays
+	members guests
 	idle    *strangers.Places // of connections at which no request is under way
 }
 
@@ -98,7 +99,7 @@ func New(o Options) *Proxy {
 		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	p.pools.byKey, p.pools.wait, p.pools.come = map[key]*pool{}, map[*pool]bool{}, make(chan struct{}, 1)
-	p.far = &farOwners{p: p, reach: o.Far}
+	p.far = &farOwners{p: p, reach: o.Far, returns: map[cluster.WorkerID]time.Time{}}
 	p.far.dials.conns, p.far.dials.most = &p.far.conns, farDials
 	p.access = newAccessLog(o.Access, o.Sample)
 	return p
@@ -115,6 +116,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	beside.Go(func() error { p.tidy(carry); return nil })
 	g.Go(func() error { p.keep(ctx); return nil })
 	g.Go(func() error { p.openPorts(ctx); return nil })
+	g.Go(func() error { p.members.end(ctx); return nil })
 	err := g.Wait()
 	p.doors.wait()
 	end()

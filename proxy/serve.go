@@ -192,7 +192,15 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 		x.edit(resp.Header)
 		return nil
 	}
-	res, err := x.p.carry(ctx, x.w, req, b)
+	var res hop.Result
+	err := x.p.far.untilTaken(ctx, b.worker, func() (err error) {
+		once := *req
+		res, err = x.p.carry(ctx, x.w, &once, b)
+		if errors.Is(err, errLeaving) && !x.body.rewind() {
+			err = badAnswer(err, b.Machine)
+		}
+		return err
+	})
 	x.code, x.bytes = res.Code, res.Bytes
 	if errors.Is(err, errReplay) {
 		if !x.body.rewind() {

@@ -61,12 +61,16 @@ func newDoor(s *Server, ln net.Listener) *door {
 		members: newInlet(ln), unknown: newInlet(ln), proxies: newInlet(ln)}
 }
 
+// greetTime is how long those who have connected when a door is closed have to show who they are: a member takes its
+// connection for made before that is read here, and may have asked already.
+const greetTime = 500 * time.Millisecond
+
 // run lets in until ctx ends or the listener fails.
 func (d *door) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	inside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var greetings sync.WaitGroup
 	defer greetings.Wait()
-	defer cancel()
+	defer func() { defer time.AfterFunc(greetTime, cancel).Stop(); greetings.Wait(); cancel() }()
 	stop := context.AfterFunc(ctx, func() { d.ln.Close() })
 	defer stop()
 	for {
@@ -93,7 +97,7 @@ func (d *door) run(ctx context.Context) error {
 		}
 		g := &guest{Conn: conn, hall: d.hallOf(conn)}
 		g.moves(g.hall.silent)
-		greetings.Go(func() { d.greet(ctx, g) })
+		greetings.Go(func() { d.greet(inside, g) })
 	}
 }
 

@@ -76,7 +76,7 @@ type Options struct {
 	MemberAt func(netip.Addr) bool
 	// Proxy serves what the proxies of other members send here for machines of this one, over HTTP/1.1; nil: this
 	// member has no proxy.
-	Proxy http.Handler
+	Proxy Proxied
 	Certs Certs // of the proxy; nil: it has none
 	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
 	Twin func(addr string)
@@ -145,11 +145,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	unknown.Handler, unknown.ConnContext = s.strange()
 	unknown.HTTP2.MaxConcurrentStreams, unknown.IdleTimeout = strangerStreams, s.bodyTime
 	g, until := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.run(until) })
+	shut := make(chan struct{})
+	g.Go(func() error { defer close(shut); return d.run(until) })
+	proxies, kept := s.proxyServer(ctx, d.conf)
+	parted := make(chan struct{})
+	g.Go(func() error { <-shut; kept.end(); close(parted); return nil }) // who is at the door yet hears it too
 	for _, x := range []struct {
 		srv *http.Server
 		in  inlet
-	}{{members, d.members}, {unknown, d.unknown}, {s.proxyServer(ctx, d.conf), d.proxies}} {
+		end <-chan struct{}
+	}{{members, d.members, until.Done()}, {unknown, d.unknown, until.Done()}, {proxies, d.proxies, parted}} {
 		g.Go(func() error {
 			if err := x.srv.Serve(x.in); !errors.Is(err, http.ErrServerClosed) {
 				return err
@@ -157,7 +162,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return nil
 		})
 		g.Go(func() error {
-			<-until.Done()
+			<-x.end
 			drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 			defer done()
 			if x.srv.Shutdown(drain) != nil {

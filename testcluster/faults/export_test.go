@@ -1,9 +1,12 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/http"
+	"os"
+	"syscall"
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
@@ -29,6 +32,18 @@ func (m *member) Client() *client.Client { return m.cl }
 
 // PowerOff kills everything on the member's host with SIGKILL.
 func (m *member) PowerOff() { m.powerOff() }
+
+// Signal sends a signal to the host's souk processes of a kind.
+func (m *member) Signal(kind string, sig syscall.Signal) { m.signal(kind, sig) }
+
+// Ready returns how often an agent on the host has said that it is ready.
+func (m *member) Ready() int {
+	raw, err := os.ReadFile(m.log.Name())
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(raw, []byte(" is ready after "))
+}
 
 // Listen listens on the member's host.
 func (m *member) Listen(addr string) (ln net.Listener, err error) {
