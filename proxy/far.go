@@ -138,7 +138,7 @@ const maxProblem = 8 << 10 // bytes
 
 // wake has a machine of another member woken.
 func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (p Phases, err error) {
-	err = f.untilTaken(ctx, id, func() error { p, err = f.wakeOnce(ctx, id, t); return err })
+	err = f.untilAnswered(ctx, id, func() error { p, err = f.wakeOnce(ctx, id, t); return err })
 	return p, err
 }
 
@@ -190,7 +190,7 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 
 // tunnel connects to a port of a machine of another member.
 func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target) (c net.Conn, err error) {
-	err = f.untilTaken(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t); return err })
+	err = f.untilAnswered(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t); return err })
 	return c, err
 }
 

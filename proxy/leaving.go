@@ -26,8 +26,8 @@ const leavingTime = 15 * time.Second
 // leavingPause is the pause before a member that is leaving is asked again.
 var leavingPause = backoff.Doubling{Base: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 
-// untilTaken asks a member until it, or its successor, takes what it is asked.
-func (f *farOwners) untilTaken(ctx context.Context, id cluster.WorkerID, ask func() error) error {
+// untilAnswered asks a member until it, or its successor, answers what it is asked.
+func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask func() error) error {
 	began := time.Now()
 	for tries := 0; ; tries++ {
 		err := ask()

@@ -193,7 +193,7 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 		return nil
 	}
 	var res hop.Result
-	err := x.p.far.untilTaken(ctx, b.worker, func() (err error) {
+	err := x.p.far.untilAnswered(ctx, b.worker, func() (err error) {
 		once := *req
 		res, err = x.p.carry(ctx, x.w, &once, b)
 		if errors.Is(err, errLeaving) && !x.body.rewind() {

@@ -69,8 +69,11 @@ const greetTime = 500 * time.Millisecond
 func (d *door) run(ctx context.Context) error {
 	inside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var greetings sync.WaitGroup
-	defer greetings.Wait()
-	defer func() { defer time.AfterFunc(greetTime, cancel).Stop(); greetings.Wait(); cancel() }()
+	defer func() {
+		defer time.AfterFunc(greetTime, cancel).Stop()
+		greetings.Wait()
+		cancel()
+	}()
 	stop := context.AfterFunc(ctx, func() { d.ln.Close() })
 	defer stop()
 	for {

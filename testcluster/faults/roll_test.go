@@ -181,6 +181,11 @@ func answeredOnce(conn net.Conn, br *bufio.Reader, path string) error {
 		shop); err != nil {
 		return err
 	}
+	return fine(br)
+}
+
+// fine reads an answer.
+func fine(br *bufio.Reader) error {
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
 		return err
