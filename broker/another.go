@@ -10,7 +10,8 @@ import (
 )
 
 // Another makes one more machine like one that is there, under a name: with the same config, files of its own, and in the
-// same region. One with a volume has none like it. It is placed as any launch is, and goes on when ctx is cancelled.
+// same region. A machine with a volume cannot have another like it. The new one is placed as any launch is, and that goes
+// on when ctx is cancelled.
 // A warm one is made to be woken later, and not started now.
 func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool) (*machine.Machine, error) {
 	_, m, err := b.directory.Find(ctx, app, like)

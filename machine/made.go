@@ -6,13 +6,13 @@ const (
 	MetadataFor  = "souk_made_for"  // what it was made for: MadeForLoad or MadeForWarm
 )
 
-// What a machine was made for.
+// Values of MetadataFor.
 const (
 	MadeForLoad = "load" // requests that those that were there did not do for: services[].create_up_to
 	MadeForWarm = "warm" // to be woken by a request to come: services[].warm
 )
 
-// MadeText says why souk made a machine of a config by itself; "" where somebody asked for it.
+// MadeText reads from a machine's config why souk made the machine by itself; "" where somebody asked for it.
 func MadeText(c *Config) string {
 	if c == nil || c.Metadata[MetadataLike] == "" {
 		return ""

@@ -70,7 +70,7 @@ type Member struct {
 	decider  wire.Decider
 	tell     reporter
 	telling  sync.Mutex   // of a machine: the fleet and the others are told in one order
-	proxy    wire.Proxied // what other members' proxies send here goes to it; nil: there is none
+	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
 	certs    wire.Certs   // of the proxy, which those of others ask; nil: it has none
 	loads    *fleet.Loads
 	api      string

@@ -23,8 +23,12 @@ func (o *owner) drain(ctx context.Context, t Target, most time.Duration) {
 	o.mu.Lock()
 	g := o.gate(t.Machine)
 	g.leaving, g.left = true, lastUp(m)
+	unnamed := g.left == ""
 	o.mu.Unlock()
 	defer o.conns.Drop(t.Machine)
+	if unnamed { // its start is no longer among its events, so the next one could not be told from it later
+		defer func() { o.mu.Lock(); g.leaving = false; o.mu.Unlock() }()
+	}
 	late := time.NewTimer(most)
 	defer late.Stop()
 	for o.awaited(t.Machine) > 0 {

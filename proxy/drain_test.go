@@ -42,6 +42,11 @@ func TestADrain(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	r.proxy.Drain(t.Context(), "ws", "m3", time.Hour)
+	r.host.add("old", "m4", machine.Started, httpService(nil), says("m4"))
+	r.proxy.Drain(t.Context(), "old", "m4", time.Hour)
+	if resp, _ := r.get("old", "/"); resp.StatusCode != http.StatusOK { // nothing tells its start from the next one
+		t.Errorf("a machine whose start is not known gets no requests after a drain: %s", resp.Status)
+	}
 
 	under := make(chan string, 1)
 	go func() { resp, body := r.get("shop", "/slow"); under <- resp.Status + " " + body }()

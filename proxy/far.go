@@ -230,7 +230,7 @@ func targetOf(h http.Header) (t Target, err error) {
 	return t, nil
 }
 
-// Members serves what other members' proxies send here for machines of this process. Who they are has been asked already.
+// Members serves what other members' proxies send here for machines of this process. Its caller has checked who they are.
 type Members struct{ p *Proxy }
 
 // Members returns what serves the proxies of other members.

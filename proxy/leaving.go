@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/routing"
 )
 
-// isLeaving is the correction of a member that is about to end, or to be upgraded: it takes nothing more, and has done
-// nothing. What another member has for its machines waits for its successor, whose listeners the kernel keeps open.
+// isLeaving is the correction of a member that is about to end, or to be upgraded: it has done nothing, and takes no more
+// requests. The member that sent the request asks the successor, whose listeners the kernel keeps open meanwhile.
 const isLeaving = "leaving"
 
 var errLeaving = errors.New("the member is about to end")
@@ -52,7 +52,7 @@ func (f *farOwners) returnsBy(id cluster.WorkerID) time.Time {
 	return f.returns[id]
 }
 
-// pause waits, and reports whether ctx goes on.
+// pause waits for d; false: ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
