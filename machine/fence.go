@@ -5,8 +5,11 @@ import "strconv"
 // MetadataEpoch is the metadata key that counts how often a machine was made anew in the place of another.
 const MetadataEpoch = "souk_fence_epoch"
 
-// FenceEpoch returns that count; 0 where the metadata says none that can be read.
+// FenceEpoch returns that count, or of a replica its epoch; 0 where the metadata says none that can be read.
 func FenceEpoch(m *Machine) uint64 {
+	if m.Replica != nil {
+		return m.Replica.Epoch
+	}
 	if m.Config == nil {
 		return 0
 	}

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// MaxTerm bounds the number of a term. A service whose steward changed once a minute would reach it in a year.
+const MaxTerm = 1<<19 - 1
+
+// Term is the time in which one member is the steward of a service. It stands on each of the steward's orders: a worker
+// keeps the highest that it has obeyed, and refuses what is lower (Lamport's fencing by a number that only grows, with
+// the member's id where two sides of a cut have counted alike). The zero Term is below all.
+type Term struct {
+	Number uint64   `json:"number"`
+	Member WorkerID `json:"member"`
+}
+
+// IsZero reports whether it is no term at all.
+func (t Term) IsZero() bool { return t == Term{} }
+
+// Compare orders terms: the one that goes first is the lower.
+func (t Term) Compare(o Term) int {
+	return cmp.Or(cmp.Compare(t.Number, o.Number), cmp.Compare(t.Member, o.Member))
+}
+
+// String returns the term as people read it, such as "7 of w1".
+func (t Term) String() string { return fmt.Sprintf("%d of %s", t.Number, t.Member) }
+
+// Check refuses a term that no steward can have.
+func (t Term) Check() error {
+	if t.Number < 1 || t.Number > MaxTerm || t.Member == "" || len(t.Member) > MaxClaimText {
+		return fault.New(fault.Invalid, "term",
+			"a steward's term is a number from 1 to %d and a member's id; got %d and %d bytes", MaxTerm, t.Number,
+			len(t.Member))
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package machine
+
+import "github.com/soukhq/souk/fault"
+
+// Replica says which replica of a service a machine is. A service's steward has such machines made and removed; one
+// without it is never touched by any.
+type Replica struct {
+	Group   string `json:"group"`
+	Index   int    `json:"index"`   // in its group, from 0
+	Epoch   uint64 `json:"epoch"`   // larger for each machine that takes the place of another
+	Spec    string `json:"spec"`    // a hash of what the group's machines are to be
+	Release string `json:"release"` // for which it was made
+}
+
+// Bounds of a replica.
+const (
+	MaxReplicas = 1000      // of a group
+	MaxEpoch    = 1<<31 - 1 // the upper half of a fencing token
+	maxHash     = 64        // bytes of a spec and of a release's id
+)
+
+// Check refuses a replica that no steward asks for.
+func (r *Replica) Check() error {
+	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
+		len(r.Spec) > maxHash || len(r.Release) > maxHash {
+		return fault.New(fault.Invalid, "replica",
+			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up to %d, "+
+				"and a spec and a release of at most %d bytes", maxGroup, MaxReplicas-1, MaxEpoch, maxHash)
+	}
+	return nil
+}
+
+// maxGroup bounds the name of a group so that a machine's name can begin with it.
+const maxGroup = 48
+
+// ValidGroup reports whether s can name a group of a service.
+func ValidGroup(s string) bool { return ValidLabel(s) && len(s) <= maxGroup }
