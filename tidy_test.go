@@ -23,7 +23,7 @@ const module = "github.com/soukhq/souk/"
 var layers = map[string]int{
 	"fault": 0, "machine": 0, "cluster": 0, "backoff": 0,
 	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
-	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1,
+	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1, "core": 1,
 	"journal": 2, "disk": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
 	"routing": 1, "proxy": 3, "fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"health":  3,

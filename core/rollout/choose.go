@@ -1,0 +1,31 @@
+package rollout
+
+import (
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Tenure is what all members know of a service's steward: the newest term that one has begun. It is written when a
+// steward begins to have something to do, and when it has done all.
+type Tenure struct {
+	Term cluster.Term `json:"term"`
+	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
+}
+
+// Check refuses a tenure that no steward has.
+func (t *Tenure) Check() error { return t.Term.Check() }
+
+// StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an
+// app. A member that is busy with it stays, so that what it has begun is not begun anew; of a service at rest it is the
+// first by rendezvous hashing, so that services are spread over the members, and no word is needed to know whose each
+// is. "" where there are no members.
+func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerID {
+	if t.Busy && slices.Contains(members, t.Term.Member) {
+		return t.Term.Member
+	}
+	if len(members) == 0 {
+		return ""
+	}
+	return cluster.Rendezvous(members, "steward\x00"+app)[0]
+}

@@ -1,0 +1,13 @@
+// Package rollout decides what becomes of a service: so many machines of each of its groups, kept, changed and undone.
+// It is pure; package services carries out what it decides.
+//
+// What is wanted is a Release, which never changes and is named by its hash, and a Head, which says the release and how
+// many machines of each group are wanted now. Any member may write a head; it names its parent, so two that were written
+// without knowing of each other show as a fork. A Slot is a replica of a group. Its machine's id follows from the slot
+// and an epoch, so stewards that decide alike ask for the same machine.
+//
+// A Steward carries one service for one member. It keeps nothing that another could not read from the machines: give Step
+// what is wanted and what stands, and it says what to do next.
+//
+// See docs/decisions/0069-services.md.
+package rollout

@@ -1,0 +1,168 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Schema is the version of the shape of releases and heads that this souk reads and writes.
+const Schema = 1
+
+// Bounds of a release.
+const (
+	MaxGroups  = 64
+	MaxRelease = 256 << 10 // bytes of its JSON
+	MaxKept    = 20        // releases, beside those in use
+	maxText    = 200       // bytes of who and what for
+)
+
+// Release says what the machines of a service are to be. It never changes: its id is a hash of it.
+type Release struct {
+	Schema  int       `json:"schema"`
+	Groups  []Group   `json:"groups"`            // each of another name, in the order in which they were given
+	Secrets uint64    `json:"secrets,omitempty"` // the version of the app's secrets that its machines begin with
+	By      string    `json:"by,omitempty"`      // who made it
+	At      time.Time `json:"at"`
+	Note    string    `json:"note,omitempty"` // what for
+}
+
+// Group is machines of one config.
+type Group struct {
+	Name       string              `json:"name"`
+	Replicas   int                 `json:"replicas"` // where no head says another number
+	Config     *machine.Config     `json:"config"`
+	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
+	Region     string              `json:"region,omitempty"`
+}
+
+// ID returns the release's name: 32 hexadecimal digits of the hash of its JSON.
+func (r *Release) ID() string { return hash(r) }
+
+// Spec returns a hash of what a machine of the group is to be: two groups of the same spec make the same machines.
+func (g *Group) Spec(secrets uint64) string {
+	return hash(struct {
+		Config     *machine.Config
+		Scheduling *machine.Scheduling
+		Region     string
+		Secrets    uint64
+	}{g.Config, g.Scheduling, g.Region, secrets})
+}
+
+// hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.
+func hash(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("rollout: plain data does not encode: " + err.Error())
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Group returns the group of a name, nil where there is none.
+func (r *Release) Group(name string) *Group {
+	i := slices.IndexFunc(r.Groups, func(g Group) bool { return g.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Groups[i]
+}
+
+// Check refuses a release that cannot be kept. What its configs say is checked by who takes them in.
+func (r *Release) Check() error {
+	switch {
+	case r.Schema != Schema:
+		return schemaError("release", r.Schema)
+	case len(r.Groups) < 1 || len(r.Groups) > MaxGroups:
+		return invalid("a release has 1 to %d groups; got %d", MaxGroups, len(r.Groups))
+	case len(r.By) > maxText || len(r.Note) > maxText:
+		return invalid("who makes a release and what for are said in at most %d bytes each", maxText)
+	}
+	seen := map[string]bool{}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		switch {
+		case !machine.ValidGroup(g.Name):
+			return invalid("%q cannot name a group; use 1 to 48 lower-case letters, digits and dashes, with no dash "+
+				"at the ends", fault.Clip(g.Name, 80))
+		case seen[g.Name]:
+			return invalid("the release has two groups %s; give each a name of its own", g.Name)
+		case g.Config == nil:
+			return invalid("group %s has no config: say at least the image of its machines", g.Name)
+		}
+		seen[g.Name] = true
+		if err := checkCount(g.Name, g.Replicas); err != nil {
+			return err
+		}
+		if err := g.keepable(); err != nil {
+			return err
+		}
+	}
+	if raw, err := json.Marshal(r); err != nil || len(raw) > MaxRelease {
+		return fault.New(fault.Invalid, "release_size", "the release has %d bytes, and %d are the most: fetch large "+
+			"files at start, or put them into the image", len(raw), MaxRelease)
+	}
+	return nil
+}
+
+// keepable refuses a group whose machines nobody could keep.
+func (g *Group) keepable() error {
+	switch {
+	case g.Config.AutoDestroy:
+		return invalid("group %s has auto_destroy, so its machines go when they end, and are made again: run it with "+
+			"souk run, or leave auto_destroy out", g.Name)
+	case g.Config.Schedule != "":
+		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out", g.Name)
+	case g.Replicas > 1 && slices.ContainsFunc(g.Config.Mounts, func(m machine.Mount) bool { return m.Volume != "" }):
+		return invalid("group %s has %d replicas and a mount of one volume by its id, which one machine can have: "+
+			"name the volume by its name, or ask for 1 replica", g.Name, g.Replicas)
+	}
+	return nil
+}
+
+func checkCount(group string, n int) error {
+	if n < 0 || n > machine.MaxReplicas {
+		return invalid("group %s is to have %d replicas; 0 to %d are possible", group, n, machine.MaxReplicas)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "release", format, args...)
+}
+
+// schemaError says that another souk wrote something.
+func schemaError(what string, schema int) error {
+	if schema > Schema {
+		return fault.New(fault.Precondition, "schema",
+			"the %s has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", what, schema,
+			Schema)
+	}
+	return fault.New(fault.Invalid, "schema", "the %s has schema %d; this souk reads %d: send it anew", what, schema,
+		Schema)
+}
+
+// Named returns the groups' names, sorted.
+func (r *Release) Named() []string {
+	names := make([]string, len(r.Groups))
+	for i := range r.Groups {
+		names[i] = r.Groups[i].Name
+	}
+	slices.Sort(names)
+	return names
+}
+
+// noGroup says which groups there are instead.
+func (r *Release) noGroup(name string) error {
+	return fault.New(fault.NotFound, "group", "the service has no group %s; it has %s", fault.Clip(name, 80),
+		strings.Join(r.Named(), ", "))
+}
+
+// Short returns a release's id as people read it: its first digits.
+func Short(id string) string { return id[:min(8, len(id))] }

@@ -1,0 +1,55 @@
+package rollout
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Slot is one replica of a group of a service: what one machine stands for.
+type Slot struct {
+	Group string
+	Index int
+}
+
+// String returns the slot as people read it, such as "web/0".
+func (s Slot) String() string { return s.Group + "/" + strconv.Itoa(s.Index) }
+
+// Compare orders slots.
+func (s Slot) Compare(o Slot) int {
+	return cmp.Or(cmp.Compare(s.Group, o.Group), cmp.Compare(s.Index, o.Index))
+}
+
+// MachineID returns the id of the machine that stands for a slot of an app at an epoch. app is the app's own id, which no
+// later app of its name has.
+func (s Slot) MachineID(app string, epoch uint64) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "souk replica %s %s %d %d", app, s.Group, s.Index, epoch))
+	return hex.EncodeToString(sum[:7])
+}
+
+// MachineName returns the name of the slot's machine with an id: no other has it.
+func (s Slot) MachineName(id string) string {
+	return s.Group + "-" + strconv.Itoa(s.Index) + "-" + id[:min(4, len(id))]
+}
+
+// epochBits is for how many machines of one slot a term has epochs.
+const epochBits = 12
+
+// FirstEpoch returns the least epoch of a machine that is made in a term. It is greater than that of each machine of the
+// terms before, also of those that are gone and that nobody remembers.
+func FirstEpoch(t cluster.Term) uint64 { return t.Number << epochBits }
+
+// nextEpoch returns the epoch of the next machine of a slot, where the newest that is known has epoch seen; known is false
+// where there is none. ok is false where the term has none left: its steward must begin another.
+func nextEpoch(t cluster.Term, seen uint64, known bool) (epoch uint64, ok bool) {
+	epoch = FirstEpoch(t)
+	if known {
+		epoch = max(epoch, seen+1)
+	}
+	return epoch, epoch < FirstEpoch(t)+1<<epochBits && epoch <= machine.MaxEpoch
+}

@@ -1,0 +1,461 @@
+package rollout
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/backoff"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of a steward.
+const (
+	mostOrders = 64          // of one service under way
+	believe    = time.Minute // that what was ordered is so, where the fleet has not told of it yet
+	upFor      = time.Minute // that a machine must run so that its next death is a first one
+)
+
+// The times until something is tried again that failed.
+var (
+	makeAgain  = backoff.Doubling{Base: time.Second, Most: 15 * time.Second}
+	startAgain = backoff.Doubling{Base: time.Second, Most: time.Minute}
+)
+
+// Want is what is wanted of the service of an app.
+type Want struct {
+	App     string // the app's own id
+	Head    *Head
+	Release *Release // the head's
+}
+
+// Standing is a machine of a service, as the fleet knows it.
+type Standing struct {
+	ID, Instance string
+	machine.Replica
+	Worker     cluster.WorkerID
+	State      machine.State
+	Unheard    bool      // its worker cannot be asked
+	Ready      bool      // it is up, and the checks that requests depend on have passed
+	Died       bool      // it ended by itself, and its worker does not start it again
+	FifthDeath time.Time // when it ended by itself for the fifth time, counted from the newest; zero: it did not
+}
+
+// slot returns which slot it stands for.
+func (m *Standing) slot() Slot { return Slot{m.Group, m.Index} }
+
+// leaves reports whether the machine is going, or gone.
+func (m *Standing) leaves() bool {
+	return m.State == machine.Destroying || m.State == machine.Destroyed
+}
+
+// asleep reports whether the machine is down and may be: somebody stopped it, or it rests until a request comes.
+func (m *Standing) asleep() bool {
+	return (m.State == machine.Stopped || m.State == machine.Suspended) && !m.Died
+}
+
+// Verb is what is to be done to a machine of a service.
+type Verb string
+
+// The verbs of orders.
+const (
+	Make   Verb = "make"   // a machine for a slot, at whichever worker takes it
+	Remove Verb = "remove" // destroy one; requests that it has are answered before
+	Start  Verb = "start"  // one that died
+)
+
+// Order is one thing to be done, by the steward's term.
+type Order struct {
+	Verb     Verb
+	Term     cluster.Term
+	Machine  string
+	Replica  machine.Replica
+	Worker   cluster.WorkerID // that has it; of Make ""
+	Instance string           // that it must still have; of Make ""
+	Why      string           // one sentence
+}
+
+// Slot returns which slot an order is for.
+func (o *Order) Slot() Slot { return Slot{o.Replica.Group, o.Replica.Index} }
+
+// Next is what a steward does next.
+type Next struct {
+	Orders []Order
+	// Term is the least number of a term that the steward must begin first; 0: it has one, or needs none.
+	Term  uint64
+	Busy  bool      // there is something to do, or under way
+	Again time.Time // when to look again where nothing changes; zero: there is no need
+}
+
+// Steward carries one service. It holds no truth: another one that begins with nothing does the same. It is not safe for
+// concurrent use.
+type Steward struct {
+	term     cluster.Term
+	least    uint64 // the number of its next term
+	slots    map[Slot]*slotWork
+	machines map[string]*machineWork
+	under    int // orders under way
+}
+
+// slotWork is what a steward remembers of a slot.
+type slotWork struct {
+	epoch    uint64 // the newest that it has asked for
+	asked    bool   // it has asked for one
+	making   bool
+	failures int       // of makes, in a row
+	at       time.Time // it makes none before
+	why      error     // the newest failure; nil: none since one was made
+}
+
+// machineWork is what it remembers of a machine.
+type machineWork struct {
+	busy    bool      // an order is under way
+	done    time.Time // when the last one was carried out; zero: it failed, or there was none
+	verb    Verb      // of that
+	starts  int       // in a row
+	started time.Time
+	at      time.Time // nothing is tried before
+}
+
+// NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
+func NewSteward(seen cluster.Term) *Steward {
+	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{}}
+}
+
+// Begin takes the steward's term, which all can know of by now.
+func (s *Steward) Begin(t cluster.Term) { s.term = t }
+
+// Term returns the term; zero: it has begun none.
+func (s *Steward) Term() cluster.Term { return s.term }
+
+// Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
+// it ended.
+func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
+	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}}
+	known := make(map[string]bool, len(standing))
+	for i := range standing {
+		m := &standing[i]
+		known[m.ID] = true
+		if !m.leaves() && !s.removed(now, m.ID) {
+			p.by[m.slot()] = append(p.by[m.slot()], m)
+		}
+		if t := m.Epoch >> epochBits; t > s.term.Number && s.term.Number > 0 { // a steward of a later term was here
+			s.least, s.term = t+1, cluster.Term{}
+		}
+	}
+	p.groups()
+	p.surplus()
+	s.forget(now, known, &p)
+	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
+	if p.out.Term > 0 {
+		p.out.Orders = nil
+		return p.out
+	}
+	for i := range p.out.Orders {
+		s.enter(&p.out.Orders[i])
+	}
+	return p.out
+}
+
+// removed reports whether a machine was removed a moment ago, and the fleet has not told of that.
+func (s *Steward) removed(now time.Time, id string) bool {
+	w := s.machines[id]
+	return w != nil && w.verb == Remove && !w.done.IsZero() && now.Before(w.done.Add(believe))
+}
+
+// forget drops what is remembered of machines and slots that are over.
+func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
+	maps.DeleteFunc(s.machines, func(id string, w *machineWork) bool {
+		return !w.busy && !known[id] && (w.done.IsZero() || !now.Before(w.done.Add(believe)))
+	})
+	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
+		return !w.making && !p.wanted[slot] && len(p.by[slot]) == 0
+	})
+}
+
+// enter notes that an order is under way.
+func (s *Steward) enter(o *Order) {
+	s.under++
+	if o.Verb == Make {
+		w := s.slot(o.Slot())
+		w.making, w.asked, w.epoch = true, true, o.Replica.Epoch
+		return
+	}
+	w := s.machine(o.Machine)
+	w.busy, w.verb, w.done = true, o.Verb, time.Time{}
+}
+
+func (s *Steward) slot(x Slot) *slotWork {
+	w := s.slots[x]
+	if w == nil {
+		w = &slotWork{}
+		s.slots[x] = w
+	}
+	return w
+}
+
+func (s *Steward) machine(id string) *machineWork {
+	w := s.machines[id]
+	if w == nil {
+		w = &machineWork{}
+		s.machines[id] = w
+	}
+	return w
+}
+
+// Done tells how an order ended: nil is that it was carried out.
+func (s *Steward) Done(now time.Time, o *Order, err error) {
+	s.under--
+	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
+		s.outbid(e)
+	}
+	if o.Verb == Make {
+		w := s.slot(o.Slot())
+		w.making, w.why = false, err
+		if err == nil {
+			w.failures, w.at = 0, time.Time{}
+			return
+		}
+		w.at = now.Add(after(err, makeAgain, w.failures))
+		w.failures++
+		return
+	}
+	w := s.machine(o.Machine)
+	w.busy = false
+	if err == nil {
+		w.done = now
+		if o.Verb == Start {
+			w.started = now
+		}
+		return
+	}
+	w.at = now.Add(after(err, startAgain, w.starts))
+	w.starts++
+}
+
+// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the term in force.
+const CodeOldTerm = "old_term"
+
+// outbid takes that a worker has obeyed a higher term. Who is still the steward begins a higher one.
+func (s *Steward) outbid(e *fault.Error) {
+	if in, is := e.Detail.(cluster.Term); is {
+		s.least = max(s.least, in.Number+1)
+	}
+	s.least = max(s.least, s.term.Number+1)
+	s.term = cluster.Term{}
+}
+
+// after returns the time until something is tried again.
+func after(err error, d backoff.Doubling, failures int) time.Duration {
+	wait := d.After(failures)
+	if e := fault.As(err); e != nil {
+		wait = max(wait, e.RetryAfter)
+	}
+	return wait
+}
+
+// Why returns why the last machine for a slot could not be made; nil: none failed, or one was made since.
+func (s *Steward) Why(slot Slot) error {
+	if w := s.slots[slot]; w != nil {
+		return w.why
+	}
+	return nil
+}
+
+// pass is one look at a service.
+type pass struct {
+	*Steward
+	now    time.Time
+	want   *Want
+	by     map[Slot][]*Standing // machines that stay, by slot
+	wanted map[Slot]bool
+	wants  bool // something is to be done, now or later
+	out    Next
+}
+
+// groups looks at each slot that is wanted.
+func (p *pass) groups() {
+	p.wanted = map[Slot]bool{}
+	for i := range p.want.Release.Groups {
+		g := &p.want.Release.Groups[i]
+		spec := g.Spec(p.want.Release.Secrets)
+		n := p.want.Head.Count(g)
+		replacing := p.settling(g, spec, n)
+		for index := range n {
+			slot := Slot{g.Name, index}
+			p.wanted[slot] = true
+			p.look(slot, spec, &replacing)
+		}
+	}
+}
+
+// settling counts the slots of a group whose machine of the wanted spec is not up yet, beside one of another: their
+// number bounds how many more are replaced.
+func (p *pass) settling(g *Group, spec string, n int) (count int) {
+	for index := range n {
+		list := p.by[Slot{g.Name, index}]
+		best, old := split(list, spec)
+		w := p.slots[Slot{g.Name, index}]
+		if w != nil && w.making && len(old) > 0 || len(best) > 0 && !settled(best[0]) {
+			count++
+		}
+	}
+	return count
+}
+
+// settled reports whether a machine is what it is to be: it is up, or rests.
+func settled(m *Standing) bool { return m.Ready || m.asleep() || m.Unheard }
+
+// split returns the machines of a slot that are of a spec, the one that stays first, and the others.
+func split(list []*Standing, spec string) (of, others []*Standing) {
+	for _, m := range list {
+		if m.Spec == spec {
+			of = append(of, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	slices.SortFunc(of, func(a, b *Standing) int {
+		return cmp.Or(-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
+			cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Worker, b.Worker))
+	})
+	return of, others
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// look looks at one slot. replacing counts the slots of its group that are being replaced.
+func (p *pass) look(slot Slot, spec string, replacing *int) {
+	of, others := split(p.by[slot], spec)
+	switch {
+	case len(of) == 0 && len(others) == 0:
+		p.make(slot, spec, "it has no machine")
+	case len(of) == 0:
+		if p.wants = true; *replacing == 0 {
+			*replacing++
+			p.make(slot, spec, "its machine is of another release")
+		}
+		p.revive(others[0])
+	default:
+		for _, twin := range of[1:] {
+			p.remove(twin, "another machine stands for "+slot.String())
+		}
+		if settled(of[0]) {
+			for _, m := range others {
+				p.remove(m, "one of the newer release stands for "+slot.String())
+			}
+		} else {
+			p.wants = p.wants || len(others) > 0
+			for _, m := range others {
+				p.revive(m)
+			}
+		}
+		p.revive(of[0])
+	}
+}
+
+// revive has a machine started that died.
+func (p *pass) revive(m *Standing) {
+	w := p.machines[m.ID]
+	if !m.Died {
+		if w != nil && w.starts > 0 && m.Ready && p.now.After(w.started.Add(upFor)) {
+			w.starts = 0
+		}
+		return
+	}
+	p.wants = true
+	if w != nil && w.verb == Start && !w.done.IsZero() { // it was started, and has died again since
+		w.at = later(w.at, w.done.Add(startAgain.After(w.starts)))
+		w.starts++
+		w.done = time.Time{}
+	}
+	p.order(m, Start, "it died")
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// make orders a machine for a slot.
+func (p *pass) make(slot Slot, spec, why string) {
+	w := p.slot(slot)
+	p.wants = true
+	if w.making || p.waits(w.at) || p.full() {
+		return
+	}
+	seen, known := w.epoch, w.asked
+	for _, m := range p.by[slot] {
+		seen, known = max(seen, m.Epoch), true
+	}
+	epoch, ok := nextEpoch(p.term, seen, known)
+	if !ok || p.term.IsZero() {
+		if p.out.Term = max(p.least, p.term.Number+1, 1); !p.term.IsZero() {
+			p.least, p.term = p.out.Term, cluster.Term{}
+		}
+		return
+	}
+	id := slot.MachineID(p.want.App, epoch)
+	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
+		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch, Spec: spec,
+			Release: p.want.Head.Release}})
+}
+
+// remove orders a machine to be destroyed.
+func (p *pass) remove(m *Standing, why string) {
+	p.wants = p.wants || !m.Unheard
+	p.order(m, Remove, why)
+}
+
+// order orders something of a machine that stands, where its worker can be asked.
+func (p *pass) order(m *Standing, v Verb, why string) {
+	w := p.machine(m.ID)
+	if m.Unheard || w.busy || p.waits(w.at) || p.full() {
+		return
+	}
+	if p.term.IsZero() {
+		p.out.Term = max(p.least, 1)
+		return
+	}
+	p.out.Orders = append(p.out.Orders, Order{Verb: v, Term: p.term, Machine: m.ID, Replica: m.Replica,
+		Worker: m.Worker, Instance: m.Instance, Why: why})
+}
+
+// waits reports whether it is too early for something, and has it looked at then.
+func (p *pass) waits(at time.Time) bool {
+	if !p.now.Before(at) {
+		return false
+	}
+	if p.out.Again.IsZero() || at.Before(p.out.Again) {
+		p.out.Again = at
+	}
+	return true
+}
+
+// full reports whether as much is under way as may be.
+func (p *pass) full() bool { return p.under+len(p.out.Orders) >= mostOrders }
+
+// surplus removes the machines of slots that are not wanted.
+func (p *pass) surplus() {
+	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
+		if p.wanted[slot] {
+			continue
+		}
+		for _, m := range p.by[slot] {
+			p.remove(m, slot.String()+" is not wanted any more")
+		}
+	}
+}
