@@ -96,6 +96,7 @@ type Steward struct {
 	term     cluster.Term
 	least    uint64 // the number of its next term
 	slots    map[Slot]*slotWork
+	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
 	under    int // orders under way
 }
@@ -172,7 +173,11 @@ func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
 		return !w.busy && !known[id] && (w.done.IsZero() || !now.Before(w.done.Add(believe)))
 	})
 	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
-		return !w.making && !p.wanted[slot] && len(p.by[slot]) == 0
+		over := !w.making && !p.wanted[slot] && len(p.by[slot]) == 0
+		if over && w.asked {
+			s.floor = max(s.floor, w.epoch+1)
+		}
+		return over
 	})
 }
 
@@ -400,6 +405,9 @@ func (p *pass) make(slot Slot, spec, why string) {
 	seen, known := w.epoch, w.asked
 	for _, m := range p.by[slot] {
 		seen, known = max(seen, m.Epoch), true
+	}
+	if !known && p.floor > 0 {
+		seen, known = p.floor-1, true
 	}
 	epoch, ok := nextEpoch(p.term, seen, known)
 	if !ok || p.term.IsZero() {

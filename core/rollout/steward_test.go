@@ -1,0 +1,404 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// world is the machines of one service, and the workers that have them.
+type world struct {
+	now      time.Time
+	want     Want
+	machines map[string]*Standing
+	obeyed   map[cluster.WorkerID]cluster.Term
+	term     uint64 // the highest that was begun
+	under    []ordered
+	steward  *Steward
+}
+
+// ordered is an order under way, and who is told of its end.
+type ordered struct {
+	Order
+	by *Steward
+}
+
+var workers = []cluster.WorkerID{"w1", "w2", "w3"}
+
+func newWorld(counts map[string]int) *world {
+	w := &world{now: time.Unix(1e9, 0), machines: map[string]*Standing{}, obeyed: map[cluster.WorkerID]cluster.Term{},
+		steward: NewSteward(cluster.Term{})}
+	w.deploy("one", counts)
+	return w
+}
+
+// deploy has a release wanted whose machines run an image.
+func (w *world) deploy(image string, counts map[string]int) {
+	r := &Release{Schema: Schema}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		r.Groups = append(r.Groups, Group{Name: name, Replicas: counts[name], Config: &machine.Config{Image: image}})
+	}
+	head, err := w.want.Head.Next(Change{Release: r.ID(), Why: WhyDeploy, At: w.now}, r, w.want.Release)
+	if err != nil {
+		panic(err)
+	}
+	w.want = Want{App: "app1", Head: head, Release: r}
+}
+
+func (w *world) scale(group string, n int) {
+	head, err := w.want.Head.Next(Change{Counts: map[string]int{group: n}, Why: WhyScale, At: w.now}, w.want.Release,
+		w.want.Release)
+	if err != nil {
+		panic(err)
+	}
+	w.want.Head = head
+}
+
+func (w *world) standing() (out []Standing) {
+	for _, id := range slices.Sorted(maps.Keys(w.machines)) {
+		out = append(out, *w.machines[id])
+	}
+	return out
+}
+
+// step has the steward look, and notes what it orders.
+func (w *world) step(t failer) Next {
+	n := w.steward.Step(w.now, &w.want, w.standing())
+	for n.Term > 0 {
+		w.term = max(w.term+1, n.Term)
+		w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
+		n = w.steward.Step(w.now, &w.want, w.standing())
+	}
+	for i := range n.Orders {
+		if n.Orders[i].Verb == Remove {
+			w.mayRemove(t, &n.Orders[i])
+		}
+	}
+	for _, o := range n.Orders {
+		w.under = append(w.under, ordered{o, w.steward})
+	}
+	return n
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// mayRemove fails where a machine is removed that is needed.
+func (w *world) mayRemove(t failer, o *Order) {
+	g := w.want.Release.Group(o.Replica.Group)
+	if g == nil || o.Replica.Index >= w.want.Head.Count(g) {
+		return
+	}
+	for _, m := range w.machines {
+		if m.ID != o.Machine && m.slot() == o.Slot() && m.Spec == g.Spec(0) && settled(m) {
+			return
+		}
+	}
+	removed := w.machines[o.Machine]
+	for _, m := range w.machines {
+		if removed != nil && m.ID != o.Machine && m.slot() == o.Slot() && m.Spec == removed.Spec && !removed.Ready {
+			return // a twin, of two that are no use yet
+		}
+	}
+	t.Fatalf("%v of %v is removed (%s), and nothing stands in its place: %v", o.Machine, o.Slot(), o.Why, w.standing())
+}
+
+// outcomes of orders
+const (
+	carried = iota // and answered
+	lost           // carried out, and the answer is lost
+	refused        // nothing is done
+	outcomes
+)
+
+// end has one order end.
+func (w *world) end(i, outcome int, at cluster.WorkerID) {
+	o := w.under[i]
+	w.under = slices.Delete(w.under, i, i+1)
+	o.by.Done(w.now, &o.Order, w.carryOut(&o.Order, outcome, at))
+}
+
+func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
+	if outcome == refused {
+		return fault.New(fault.Exhausted, "no_capacity", "no")
+	}
+	if o.Verb != Make {
+		at = o.Worker
+	}
+	if in := w.obeyed[at]; o.Term.Compare(in) < 0 {
+		return &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in}
+	}
+	w.obeyed[at] = o.Term
+	m := w.machines[o.Machine]
+	switch {
+	case o.Verb == Make && m == nil:
+		w.machines[o.Machine] = &Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at,
+			State: machine.Started}
+	case o.Verb == Remove:
+		delete(w.machines, o.Machine)
+	case o.Verb == Start && m != nil:
+		m.State, m.Died = machine.Started, false
+	}
+	if outcome == lost {
+		return fault.New(fault.Unavailable, "lost", "the answer was lost")
+	}
+	return nil
+}
+
+// settle has all that is ordered carried out, and machines be ready, until there is nothing to do.
+func (w *world) settle(t failer) {
+	for range 2000 {
+		for _, m := range w.machines {
+			m.Unheard = false
+			m.Ready = m.State == machine.Started
+		}
+		n := w.step(t)
+		if !n.Busy {
+			return
+		}
+		for i := 0; len(w.under) > 0; i++ {
+			w.end(0, carried, workers[i%len(workers)])
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	t.Fatalf("it does not come to rest: %v", w.standing())
+}
+
+// check fails where not each slot that is wanted has one machine, as it is to be, and there are no others.
+func (w *world) check(t failer) {
+	want := map[Slot]string{}
+	for i := range w.want.Release.Groups {
+		g := &w.want.Release.Groups[i]
+		for index := range w.want.Head.Count(g) {
+			want[Slot{g.Name, index}] = g.Spec(0)
+		}
+	}
+	for _, m := range w.machines {
+		if want[m.slot()] != m.Spec || !m.Ready {
+			t.Fatalf("%v stands for %v: %+v", m.ID, m.slot(), *m)
+		}
+		delete(want, m.slot())
+	}
+	if len(want) > 0 {
+		t.Fatalf("nothing stands for %v", want)
+	}
+}
+
+// TestAServiceIsKept: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
+// machine; and never is one removed that is needed.
+func TestAServiceIsKept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "web")})
+		t.Repeat(map[string]func(*rapid.T){
+			"step": func(t *rapid.T) { w.step(t) },
+			"end": func(t *rapid.T) {
+				if len(w.under) > 0 {
+					w.end(rapid.IntRange(0, len(w.under)-1).Draw(t, "order"),
+						rapid.IntRange(0, outcomes-1).Draw(t, "outcome"), rapid.SampledFrom(workers).Draw(t, "worker"))
+				}
+			},
+			"wait": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds")) * time.Second)
+			},
+			"scale": func(t *rapid.T) { w.scale("web", rapid.IntRange(0, 5).Draw(t, "replicas")) },
+			"deploy": func(t *rapid.T) {
+				w.deploy(rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, "image"),
+					map[string]int{"web": 2, rapid.SampledFrom([]string{"job", "web"}).Draw(t, "group"): 3})
+			},
+			"machine": func(t *rapid.T) {
+				if len(w.machines) == 0 {
+					return
+				}
+				m := w.machines[rapid.SampledFrom(slices.Sorted(maps.Keys(w.machines))).Draw(t, "which")]
+				switch rapid.IntRange(0, 5).Draw(t, "what") {
+				case 0:
+					m.State, m.Died, m.Ready = machine.Stopped, true, false
+				case 1:
+					m.Ready = m.State == machine.Started
+				case 2:
+					m.Unheard = !m.Unheard
+				case 3:
+					m.State, m.Died, m.Ready = machine.Suspended, false, false
+				case 4:
+					delete(w.machines, m.ID)
+				case 5:
+					m.State, m.Died, m.Ready = machine.Stopped, false, false
+				}
+			},
+			"steward": func(t *rapid.T) { w.steward = NewSteward(cluster.Term{Number: w.term}) },
+		})
+		w.settle(t)
+		for _, m := range w.machines { // those that rest are woken
+			m.State, m.Ready = machine.Started, true
+		}
+		w.settle(t)
+		w.check(t)
+	})
+}
+
+// TestEpochsGrow: whoever the steward is, and whatever it remembers.
+func TestEpochsGrow(t *testing.T) {
+	w := newWorld(map[string]int{"web": 1})
+	newest := uint64(0)
+	for i := range 50 {
+		n := w.step(t)
+		if len(n.Orders) != 1 || n.Orders[0].Replica.Epoch <= newest {
+			t.Fatalf("after epoch %d: %+v", newest, n)
+		}
+		newest = n.Orders[0].Replica.Epoch
+		w.end(0, carried, "w1")
+		clear(w.machines) // and nobody has heard of it
+		if i%3 == 0 {
+			w.steward = NewSteward(cluster.Term{Number: w.term})
+		}
+	}
+	for _, replicas := range []int{0, 1} { // what is remembered of the slot goes meanwhile
+		w.scale("web", replicas)
+		if n := w.step(t); replicas == 1 && (len(n.Orders) != 1 || n.Orders[0].Replica.Epoch <= newest) {
+			t.Fatalf("after epoch %d, scaled to 0 and back: %+v", newest, n)
+		}
+	}
+	w.end(0, refused, "w1")
+	w.now = w.now.Add(time.Minute)
+	w.steward.slot(Slot{"web", 0}).epoch = FirstEpoch(w.steward.term) + 1<<epochBits - 1
+	before := w.steward.term
+	n := w.step(t)
+	if len(n.Orders) != 1 || w.steward.term.Compare(before) <= 0 || n.Orders[0].Replica.Epoch <= newest {
+		t.Errorf("a term without epochs: %+v, then term %v", n, w.steward.term)
+	}
+}
+
+// TestStewardsThatDecideAlike ask for the same machines.
+func TestStewardsThatDecideAlike(t *testing.T) {
+	w := newWorld(map[string]int{"web": 3})
+	a, b := NewSteward(cluster.Term{Number: 4}), NewSteward(cluster.Term{Number: 4})
+	a.Begin(cluster.Term{Number: 5, Member: "a"})
+	b.Begin(cluster.Term{Number: 5, Member: "b"})
+	x, y := a.Step(w.now, &w.want, nil), b.Step(w.now, &w.want, nil)
+	for i := range x.Orders {
+		if x.Orders[i].Machine != y.Orders[i].Machine || !machine.ValidID(x.Orders[i].Machine) {
+			t.Errorf("%v and %v", x.Orders[i], y.Orders[i])
+		}
+	}
+	if len(x.Orders) != 3 {
+		t.Errorf("%d orders for 3 replicas", len(x.Orders))
+	}
+}
+
+// TestStep: one look at a service of one slot.
+func TestStep(t *testing.T) {
+	w := newWorld(map[string]int{"web": 1})
+	spec := w.want.Release.Groups[0].Spec(0)
+	up := Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
+		Replica: machine.Replica{Group: "web", Spec: spec, Epoch: 4096}}
+	with := func(f func(*Standing)) Standing {
+		m := up
+		f(&m)
+		return m
+	}
+	for _, tt := range []struct {
+		name     string
+		standing []Standing
+		want     string
+	}{
+		{"nothing stands", nil, "make"},
+		{"it stands", []Standing{up}, ""},
+		{"it is coming", []Standing{with(func(m *Standing) { m.State, m.Ready = machine.Starting, false })}, ""},
+		{"it rests", []Standing{with(func(m *Standing) { m.State, m.Ready = machine.Suspended, false })}, ""},
+		{"it died", []Standing{with(func(m *Standing) { m.State, m.Ready, m.Died = machine.Stopped, false, true })},
+			"start a"},
+		{"it goes", []Standing{with(func(m *Standing) { m.State = machine.Destroying })}, "make"},
+		{"its worker is silent", []Standing{with(func(m *Standing) { m.Unheard, m.Ready = true, false })}, ""},
+		{"one too many", []Standing{up, with(func(m *Standing) { m.ID, m.Index = "b", 1 })}, "remove b"},
+		{"of a group that is no more", []Standing{up, with(func(m *Standing) { m.ID, m.Group = "b", "old" })},
+			"remove b"},
+		{"twins: the older stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }), up}, "remove b"},
+		{"twins: the ready one stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }),
+			with(func(m *Standing) { m.Ready = false })}, "remove a"},
+		{"of another release", []Standing{with(func(m *Standing) { m.Spec = "old" })}, "make"},
+		{"the new one is not up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
+			with(func(m *Standing) { m.ID, m.Ready = "b", false })}, ""},
+		{"the new one is up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
+			with(func(m *Standing) { m.ID = "b" })}, "remove a"},
+		{"the new one is not up, the old one died", []Standing{
+			with(func(m *Standing) { m.Spec, m.Died, m.State = "old", true, machine.Stopped }),
+			with(func(m *Standing) { m.ID, m.Ready = "b", false })}, "start a"},
+	} {
+		s := NewSteward(cluster.Term{})
+		s.Begin(cluster.Term{Number: 1, Member: "m"})
+		got := ""
+		for _, o := range s.Step(w.now, &w.want, tt.standing).Orders {
+			if got += string(o.Verb); o.Verb != Make {
+				got += " " + o.Machine
+			}
+			if o.Why == "" || o.Term.Number != 1 || (o.Verb != Make) != (o.Instance == "i1") {
+				t.Errorf("%s: %+v", tt.name, o)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestWhatFailsIsTriedLater: by and by later, and not before the refusal says.
+func TestWhatFailsIsTriedLater(t *testing.T) {
+	w := newWorld(map[string]int{"web": 1})
+	var waits []time.Duration
+	for range 8 {
+		n := w.step(t)
+		if len(n.Orders) != 1 {
+			t.Fatalf("%+v", n)
+		}
+		w.end(0, refused, "w1")
+		if err := w.steward.Why(Slot{"web", 0}); !fault.Is(err, fault.Exhausted) {
+			t.Error(err)
+		}
+		n = w.step(t)
+		if len(n.Orders) != 0 || !n.Busy {
+			t.Fatalf("at once again: %+v", n)
+		}
+		waits = append(waits, n.Again.Sub(w.now))
+		w.now = n.Again
+	}
+	if fmt.Sprint(waits) != "[1s 2s 4s 8s 15s 15s 15s 15s]" {
+		t.Error(waits)
+	}
+	w.step(t)
+	o := w.under[0]
+	w.under = nil
+	w.steward.Done(w.now, &o.Order, &fault.Error{Kind: fault.Exhausted, RetryAfter: time.Hour})
+	if n := w.step(t); n.Again.Sub(w.now) != time.Hour {
+		t.Error(n.Again.Sub(w.now))
+	}
+}
+
+// TestAReleaseThatDoesNotComeUp replaces no more than one machine of a group.
+func TestAReleaseThatDoesNotComeUp(t *testing.T) {
+	w := newWorld(map[string]int{"web": 5})
+	w.settle(t)
+	w.deploy("bad", map[string]int{"web": 5})
+	for range 100 {
+		w.step(t)
+		for len(w.under) > 0 {
+			w.end(0, carried, "w2")
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	old := 0
+	for _, m := range w.machines {
+		if m.Ready {
+			old++
+		}
+	}
+	if old != 5 || len(w.machines) != 6 {
+		t.Errorf("%d of the old release are up, of %d", old, len(w.machines))
+	}
+}
