@@ -347,6 +347,9 @@ func (w *memWorker) CurrentLease(_ context.Context, app, id string) (machine.Lea
 	return machine.Lease{}, fault.New(fault.NotFound, "lease_not_found", "lease not found")
 }
 
+// Obey is of no use to a gateway's own routes.
+func (w *memWorker) Obey(context.Context, string, cluster.Term) error { return w.down }
+
 func (w *memWorker) Machine(_ context.Context, app, id string) (*machine.Machine, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

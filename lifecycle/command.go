@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -36,6 +37,7 @@ type Command struct {
 	App     string `json:"app"`
 	Machine string `json:"machine"`
 	Nonce   string `json:"nonce,omitempty"`  // of the lease; must be the holder's while one is held
+	Expect  string `json:"expect,omitempty"` // the instance id that the machine must still have; "": any
 	Source  string `json:"source,omitempty"` // user (default), flyd or proxy: stands in the events
 	Signal  string `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
 	// Timeout is the grace of what is stopped; 0: the config's.
@@ -51,6 +53,10 @@ type Command struct {
 	Resize          *machine.Resize    `json:"resize,omitempty"`    // resize
 	Metadata        map[string]*string `json:"metadata,omitempty"`
 	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
+	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	Term *cluster.Term `json:"term,omitempty"`
+	// Replica is which replica the machine is from then on; nil: the one it was. Only of an update.
+	Replica *machine.Replica `json:"replica,omitempty"`
 
 	Connection Connection `json:"-"` // update: what the worker's runtime says of its network
 	Pulled     Pulled     `json:"-"` // update: what it says of the new config's image
@@ -78,6 +84,9 @@ type Grant struct {
 	NewID bool `json:"new_id,omitempty"`
 	// KeyMark is of the Idempotency-Key under which the machine is made, "" for none.
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
+	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	Term    *cluster.Term    `json:"term,omitempty"`
+	Replica *machine.Replica `json:"replica,omitempty"` // which replica of a service the machine is; nil: none
 
 	Connection Connection `json:"-"` // what the worker's runtime says of its network
 }
@@ -209,7 +218,7 @@ func (g *Grant) Check() error {
 	if g.Launch == nil || g.Launch.Config == nil {
 		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
 	}
-	if err := validLaunch(g.Launch); err != nil {
+	if err := cmp.Or(validLaunch(g.Launch), checkOrder(g.Term, g.Replica)); err != nil {
 		return err
 	}
 	if s := g.Launch.Scheduling; s != nil &&
@@ -222,6 +231,9 @@ func (g *Grant) Check() error {
 
 // Check returns what is wrong with a command that came from elsewhere.
 func (c *Command) Check() error {
+	if err := c.checkOrder(); err != nil {
+		return err
+	}
 	if c.Verb == Resize {
 		if c.Resize == nil {
 			return fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
@@ -239,6 +251,15 @@ func (c *Command) Check() error {
 		return err
 	}
 	return sameResources(c.Resources, c.Launch.Config)
+}
+
+// checkOrder returns what is wrong with what a steward's order carries.
+func (c *Command) checkOrder() error {
+	if c.Replica != nil && c.Verb != Update {
+		return fault.New(fault.Invalid, "replica", "a %s does not change which replica a machine is; an update does",
+			c.Verb)
+	}
+	return checkOrder(c.Term, c.Replica)
 }
 
 // validLaunch checks what a worker acts upon of a launch. Its region may be a list here, which says nothing any more.

@@ -20,6 +20,7 @@ type commands struct {
 	*machines
 	evictions *evictions
 	waiters   *waiters
+	terms     *terms
 	pending   map[string][]pendingCommand // by the machine whose operation has to end first
 }
 
@@ -30,13 +31,7 @@ type pendingCommand struct {
 
 // do carries out a command, or lets it wait for the machine's operation to end.
 func (s *commands) do(ticket uint64, c Command) {
-	r, err := s.find(c.App, c.Machine)
-	if err == nil && leased(c.Verb) && !c.wakes() {
-		err = s.leases.check(c.Machine, c.Nonce)
-	}
-	if err == nil && c.Verb.starts() {
-		err = s.halt.refuse()
-	}
+	r, err := s.admit(c)
 	if err != nil {
 		s.reply(ticket, nil, "", err)
 		return
@@ -56,6 +51,30 @@ func (s *commands) do(ticket uint64, c Command) {
 		return
 	}
 	s.answer(ticket, r, previous, c.Begun)
+}
+
+// admit returns the machine of a command, where neither a newer steward, another instance, a lease nor a halt stands
+// against it. A command that waits for its turn is judged again then: any of them may have come meanwhile.
+func (s *commands) admit(c Command) (*row, error) {
+	if err := c.checkOrder(); err != nil {
+		return nil, err
+	}
+	if err := s.terms.obey(c.App, c.Term); err != nil {
+		return nil, err
+	}
+	r, err := s.find(c.App, c.Machine)
+	if err == nil && c.Expect != "" && c.Expect != r.Machine.InstanceID {
+		err = fault.New(fault.Conflict, "other_instance",
+			"the %s is meant for instance %s of machine %s, which is at instance %s now; look at the machine again",
+			c.Verb, c.Expect, c.Machine, r.Machine.InstanceID)
+	}
+	if err == nil && leased(c.Verb) && !c.wakes() {
+		err = s.leases.check(c.Machine, c.Nonce)
+	}
+	if err == nil && c.Verb.starts() {
+		err = s.halt.refuse()
+	}
+	return r, err
 }
 
 // duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,

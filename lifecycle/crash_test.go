@@ -407,6 +407,9 @@ func facts(d *driver) string {
 	s := ""
 	if m := d.sup.Machine("app", m1); m != nil {
 		s += fmt.Sprintf("machine %s env=%v cordoned=%v\n", m.State, m.Config.Env, m.Cordoned)
+		if m.Replica != nil {
+			s += fmt.Sprintf("replica %+v\n", *m.Replica)
+		}
 		if m.Config.Guest != nil && m.State != machine.Destroyed {
 			s += fmt.Sprintf("guest %+v\n", *m.Config.Guest)
 			if p := d.w.procs[m1]; p != nil && p.running {
@@ -446,7 +449,8 @@ func facts(d *driver) string {
 // again from what is left, and holds the end against a run that was never stopped (invariants 2 and 3): the same state,
 // no orphan, never a second incarnation.
 func TestCrashAfterEveryWriteAndEffect(t *testing.T) {
-	for _, sc := range slices.Concat(scenarios(), resizeScenarios(), sleepScenarios(), revertScenarios()) {
+	for _, sc := range slices.Concat(scenarios(), resizeScenarios(), sleepScenarios(), revertScenarios(),
+		termScenarios()) {
 		t.Run(sc.name, func(t *testing.T) {
 			whole := play(sc, 0, 0)
 			want := facts(whole)

@@ -15,6 +15,12 @@ import (
 // cordoned one does, so that who asks goes on to another one.
 func (s *commands) grant(ticket uint64, g Grant) error {
 	id, app := g.Request.Machine, g.Request.App
+	if err := checkOrder(nil, g.Replica); err != nil {
+		return err
+	}
+	if err := s.terms.obey(app, g.Term); err != nil {
+		return err
+	}
 	if r := s.rows[id]; r != nil {
 		return s.grantedBefore(ticket, r, app)
 	}
@@ -105,7 +111,7 @@ func (s *commands) enter(g Grant) *row {
 		CreatedAt: stamp(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
 		Placement:  g.Placement,
-		Scheduling: l.Scheduling, KeyMark: g.KeyMark,
+		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica,
 	}
 	if r.Machine.Name == "" {
 		r.Machine.Name = s.freeName(g.Request.App)

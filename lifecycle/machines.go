@@ -151,6 +151,15 @@ func (s *machines) find(app, id string) (*row, error) {
 	return r, nil
 }
 
+// apps returns the apps that have machines here, those that were destroyed not long ago among them.
+func (s *machines) apps() map[string]bool {
+	out := map[string]bool{}
+	for _, r := range s.rows {
+		out[r.Machine.App] = true
+	}
+	return out
+}
+
 // of returns the machine that a run is about.
 func (s *machines) of(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
 

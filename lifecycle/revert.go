@@ -18,6 +18,7 @@ type former struct {
 	ImageRef    machine.ImageRef    `json:"image_ref"`
 	PrivateIP   string              `json:"private_ip,omitempty"`
 	Scheduling  *machine.Scheduling `json:"scheduling,omitempty"`
+	Replica     *machine.Replica    `json:"replica,omitempty"`
 	Want        cluster.Resources   `json:"want"`
 	SkipSecrets bool                `json:"skip_secrets,omitempty"`
 	ScheduleAt  time.Time           `json:"schedule_at,omitzero"`
@@ -30,7 +31,7 @@ func (r *row) up() bool { return r.Life != nil || !r.RestartAt.IsZero() }
 func formerOf(r *row) *former {
 	m := &r.Machine
 	return &former{Version: m.InstanceID, UpdatedAt: m.UpdatedAt, Config: m.Config, ImageRef: m.ImageRef,
-		PrivateIP: m.PrivateIP, Scheduling: m.Scheduling, Want: r.Want, SkipSecrets: r.SkipSecrets,
+		PrivateIP: m.PrivateIP, Scheduling: m.Scheduling, Replica: m.Replica, Want: r.Want, SkipSecrets: r.SkipSecrets,
 		ScheduleAt: r.ScheduleAt, Up: r.up()}
 }
 
@@ -94,7 +95,7 @@ func (s *machines) putBack(r *row) {
 		r.Former = nil
 		m := &r.Machine
 		m.Config, m.ImageRef, m.PrivateIP, m.Scheduling = was.Config, was.ImageRef, was.PrivateIP, was.Scheduling
-		m.InstanceID, m.Version = was.Version, was.Version
+		m.Replica, m.InstanceID, m.Version = was.Replica, was.Version, was.Version
 	})
 	r.Want, r.SkipSecrets, r.ScheduleAt = was.Want, was.SkipSecrets, was.ScheduleAt
 	if n := len(r.versions); n > 0 && r.versions[n-1].Version == was.Version {

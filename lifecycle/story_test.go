@@ -2,12 +2,14 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
@@ -17,9 +19,10 @@ import (
 // TestStories runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
 // `go test ./lifecycle -run Stories -rewrite` writes what happens now.
 //
-//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N] [service-check] [check=NAME]
-//	VERB [id=ID] [kill] [to-disk] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND] [image=NAME]     one of lifecycle's verbs
+//	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N] [service-check] [check=NAME] [term=N:MEMBER] [replica=GROUP/INDEX]
+//	VERB [id=ID] [kill] [to-disk] [nonce=last|wrong] [skip-launch] [signal=NAME] [timeout=DURATION] [cpu=MILLI] [band=BAND] [image=NAME] [term=N:MEMBER] [expect=INSTANCE] [replica=GROUP/INDEX]     one of lifecycle's verbs
 //	lease [ttl=DURATION] [nonce=last|wrong] [release]
+//	obey term=N:MEMBER [app=APP]
 //	volume VERB [id=ID]
 //	step            carry out the next effect
 //	settle          carry out all effects, and let an hour pass where something waits
@@ -69,6 +72,10 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		d.grant(g)
 	case "lease":
 		return s.lease(td)
+	case "obey":
+		out, err := d.sup.Obey(d.now, arg(td, "app", "app"), *termOf(td))
+		d.take(out)
+		return err
 	case "volume":
 		id := arg(td, "id", "vol_1")
 		d.volume(lifecycle.VolumeCommand{Verb: td.CmdArgs[0].Key, App: "app", Volume: id,
@@ -142,6 +149,7 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 				c.Launch.Config.Image, c.Pulled = image, lifecycle.Pulled{Digest: digest, Volumes: volumesOf[image]}
 			}
 		}
+		c.Term, c.Replica, c.Expect = termOf(td), replicaOf(td), arg(td, "expect", "")
 		if v := arg(td, "timeout", ""); v != "" {
 			c.Timeout, _ = time.ParseDuration(v)
 		}
@@ -153,6 +161,7 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 func (s *story) grant(td *datadriven.TestData) lifecycle.Grant {
 	return grantOf(arg(td, "id", m1), func(g *lifecycle.Grant) {
 		g.Request.App = arg(td, "app", "app")
+		g.Term, g.Replica = termOf(td), replicaOf(td)
 		g.Launch.Name = arg(td, "name", "m")
 		g.Launch.SkipLaunch = has(td, "skip-launch")
 		c := g.Launch.Config
@@ -190,6 +199,26 @@ func checksOf(d *driver) (out string) {
 		out += fmt.Sprintf("check %s %s at %v: %q\n", ch.Name, ch.Status, ch.UpdatedAt.Sub(epoch), ch.Output)
 	}
 	return out + fmt.Sprintf("failing %v, checked is attempt %d\n", m.Failing(), d.sup.CheckedAttempt(m1))
+}
+
+// termOf reads term=NUMBER:MEMBER; nil where it is not given.
+func termOf(td *datadriven.TestData) *cluster.Term {
+	n, id, ok := strings.Cut(arg(td, "term", ""), ":")
+	if !ok {
+		return nil
+	}
+	number, _ := strconv.ParseUint(n, 10, 64)
+	return &cluster.Term{Number: number, Member: cluster.WorkerID(id)}
+}
+
+// replicaOf reads replica=GROUP/INDEX; nil where it is not given.
+func replicaOf(td *datadriven.TestData) *machine.Replica {
+	group, n, ok := strings.Cut(arg(td, "replica", ""), "/")
+	if !ok {
+		return nil
+	}
+	index, _ := strconv.Atoi(n)
+	return &machine.Replica{Group: group, Index: index, Epoch: 1, Spec: "5bec", Release: "1a2b3c4d"}
 }
 
 func schedulingOf(t *testing.T, td *datadriven.TestData) *machine.Scheduling {

@@ -28,13 +28,14 @@ const (
 //	lives      exits, the restart policy, schedules, audits, parked operations
 //	evictions  room made by ending machines and tasks of lower rank, and their way back
 //	machines   the rows, and the one way to begin an operation on one
-//	volumes, tasks, leases, accounts, cordon
+//	volumes, tasks, leases, terms, accounts, cordon
 //	core       ledger, engine, and the input being taken
 type Supervisor struct {
 	*core
 	accounts  *accounts
 	cordon    *cordon
 	leases    *leases
+	terms     *terms
 	volumes   *volumes
 	tasks     *tasks
 	machines  *machines
@@ -71,16 +72,17 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s.volumes = newVolumes(c, s.accounts)
 	s.tasks = newTasks(c, s.accounts)
 	s.machines = newMachines(c, s.volumes, s.leases, s.accounts)
+	s.terms = newTerms(c, s.machines.apps)
 	s.evictions = &evictions{machines: s.machines, tasks: s.tasks}
 	s.lives = &lives{machines: s.machines, evictions: s.evictions, strays: map[string]bool{}}
 	s.waiters = &waiters{core: c, byKey: map[string][]waiter{}}
 	s.commands = &commands{machines: s.machines, evictions: s.evictions, waiters: s.waiters,
-		pending: map[string][]pendingCommand{}}
+		terms: s.terms, pending: map[string][]pendingCommand{}}
 
 	s.accounts.payers = []payers{s.machines, s.tasks, s.volumes}
 	s.restorers = map[string]restorer{
 		MachineBucket: s.machines, VersionBucket: s.machines, LeaseBucket: s.leases, VolumeBucket: s.volumes,
-		EvictionBucket: s.evictions, MeterBucket: s.accounts, CordonBucket: s.cordon,
+		EvictionBucket: s.evictions, MeterBucket: s.accounts, CordonBucket: s.cordon, TermBucket: s.terms,
 	}
 	s.steppers = []stepper{s.lives, s.machines, s.accounts, s.cordon}
 	s.recorders = []recorder{s.machines, s.accounts}

@@ -45,6 +45,9 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	s.keepVersion(r)
 	s.replace(r, l, *c.Resources)
+	if c.Replica != nil {
+		r.Machine.Replica = c.Replica
+	}
 	r.Machine.PrivateIP = c.Connection.address()
 	if c.Pulled.Digest != "" {
 		r.Machine.ImageRef.Digest = c.Pulled.Digest

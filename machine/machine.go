@@ -82,9 +82,9 @@ type Machine struct {
 
 	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
 	// how often its restart policy has started it since it last ran for 5 minutes, or was started by a verb
-	Restarts int    `json:"restarts,omitempty"`
-	Retry    *Retry `json:"retry,omitempty"` // what souk is trying again for it now
-	Replica    *Replica    `json:"replica,omitempty"`    // of a service; nil: nobody keeps it but who made it
+	Restarts int      `json:"restarts,omitempty"`
+	Retry    *Retry   `json:"retry,omitempty"`   // what souk is trying again for it now
+	Replica  *Replica `json:"replica,omitempty"` // of a service; nil: nobody keeps it but who made it
 	// of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 	// by whom it was evicted; nil once it has been started again

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// problem is a *fault.Error as it crosses. At most one of the last five is set: what went with it.
+// problem is a *fault.Error as it crosses. At most one of the last six is set: what went with it.
 type problem struct {
 	Kind       fault.Kind    `json:"kind"`
 	Code       string        `json:"code,omitempty"`
@@ -25,6 +25,7 @@ type problem struct {
 
 	Refusal    *market.Refusal     `json:"refusal,omitempty"`
 	Record     *cluster.Record     `json:"record,omitempty"`
+	Term       *cluster.Term       `json:"term,omitempty"`
 	Candidates []machine.Candidate `json:"candidates,omitempty"`
 	Clauses    []machine.Clause    `json:"clauses,omitempty"`
 	Note       string              `json:"note,omitempty"`
@@ -45,6 +46,8 @@ func problemOf(err error) problem {
 		p.Refusal = &d
 	case cluster.Record:
 		p.Record = &d
+	case cluster.Term:
+		p.Term = &d
 	case []machine.Candidate:
 		p.Candidates = d
 	case []machine.Clause:
@@ -70,6 +73,8 @@ func (p problem) err() *fault.Error {
 		e.Detail = *p.Refusal
 	case p.Record != nil:
 		e.Detail = *p.Record
+	case p.Term != nil:
+		e.Detail = *p.Term
 	case p.Candidates != nil:
 		e.Detail = p.Candidates
 	case p.Clauses != nil:

@@ -129,7 +129,7 @@ func (a *pathArgs) check() error {
 type commandArgs struct{ lifecycle.Command }
 
 func (a *commandArgs) check() error {
-	return cmp.Or(short(a.App, a.Machine, a.Nonce, a.Signal, a.Source), a.Check())
+	return cmp.Or(short(a.App, a.Machine, a.Nonce, a.Expect, a.Signal, a.Source), a.Check())
 }
 
 type leaseArgs struct{ lifecycle.LeaseCommand }
@@ -183,6 +183,9 @@ func verbs() map[string]route {
 		}),
 		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
 			return k.Cordon(ctx, c) // never busy: it makes room
+		}),
+		pathTerm: unary(read, func(ctx context.Context, k Served, a termArgs) (none, error) {
+			return none{}, k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
 		}),
 		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
 		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {

@@ -62,6 +62,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 	volume := lifecycle.VolumeCommand{Verb: "extend", App: "a", Volume: "vol_1", Spec: machine.Volume{SizeGB: 3}}
 	quote := market.Quote{Record: aRecord(),
 		Verdict: placement.Verdict{Never: true, Failing: []machine.Clause{{Code: "cpu", Wanted: "1", Had: "0"}}}}
+	term := cluster.Term{Number: 7, Member: "w2"}
 	held := machine.Lease{Nonce: "n", ExpiresAt: 1 << 40, Owner: "o"}
 	vol := machine.Volume{ID: "vol_1", SizeGB: 3, CreatedAt: when(), AttachedMachine: &value}
 	stats := lifecycle.Stats{Record: aRecord(), States: map[machine.State]int{machine.Started: 2}, Commits: 7,
@@ -85,6 +86,7 @@ func TestEveryVerbCrosses(t *testing.T) {
 		{"Do", command, lifecycle.Outcome{Machine: aMachine(), Previous: machine.Stopped},
 			func() (any, error) { return w.Do(ctx, command) }},
 		{"Lease", lease, held, func() (any, error) { return w.Lease(ctx, lease) }},
+		{"Obey", termArgs{"a", term}, nil, func() (any, error) { return nil, w.Obey(ctx, "a", term) }},
 		{"CurrentLease", pair{"a", testID}, held, func() (any, error) { return w.CurrentLease(ctx, "a", testID) }},
 		{"Machine", pair{"a", testID}, aMachine(), func() (any, error) { return w.Machine(ctx, "a", testID) }},
 		{"Machines", listArgs{"a", true}, []*machine.Machine{aMachine(), aMachine()},
@@ -146,7 +148,8 @@ func TestErrorsCrossWhole(t *testing.T) {
 	clauses := []machine.Clause{{Code: "cpu", Wanted: "2", Had: "1"}}
 	details := []any{nil, market.Refusal{Verdict: placement.Verdict{Failing: clauses}, Record: aRecord(),
 		RetryAfter: time.Second},
-		aRecord(), clauses, []machine.Candidate{{Worker: "w", Score: 1}}, "d891275c2e5118"}
+		aRecord(), cluster.Term{Number: 7, Member: "w2"},
+		clauses, []machine.Candidate{{Worker: "w", Score: 1}}, "d891275c2e5118"}
 	kinds := []fault.Kind{fault.Invalid, fault.Denied, fault.NotFound, fault.Conflict, fault.Precondition,
 		fault.Exhausted, fault.Timeout,
 		fault.Unimplemented, fault.Unavailable, fault.Internal}

@@ -78,6 +78,9 @@ func workerCalls(id, mark, witness string) []call {
 				Metadata: map[string]*string{mark: &mark}})
 			return err
 		}},
+		{route: "term", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.Obey(ctx, app, cluster.Term{Number: 1, Member: cluster.WorkerID(mark)}))
+		}},
 		{route: "lease", ask: func(ctx context.Context, w *wire.Worker) error {
 			l, err := w.Lease(ctx, lifecycle.LeaseCommand{App: app, Machine: id, TTL: time.Minute, Owner: mark})
 			if err == nil {
@@ -234,7 +237,7 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go", "certs.go"} {
+	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go"} {
 		raw, err := os.ReadFile("../../wire/" + file)
 		if err != nil {
 			return nil, err
