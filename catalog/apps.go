@@ -48,7 +48,7 @@ func newApps() *apps {
 		}
 		return named(key, a.Name)
 	})}
-	t.seen = func(a App) { t.last = max(t.last, a.Number) }
+	t.seen = func(_ string, a App) { t.last = max(t.last, a.Number) }
 	return t
 }
 
@@ -74,6 +74,7 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 	}
 	a := App{ID: ulid.Make().String(), Number: c.apps.last + 1, Name: name, Org: org, Network: network, Role: role,
 		CreatedAt: time.Now().UTC()}
+	c.forgetOrphan(name)
 	return a, c.commit(c.apps.put(name, a))
 }
 
@@ -115,7 +116,7 @@ func (c *Catalog) MarkDeleting(name string) error {
 	})
 }
 
-// DeleteApp takes an app out, with its secrets and keys.
+// DeleteApp takes an app out, with its secrets, keys and service.
 func (c *Catalog) DeleteApp(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -133,7 +134,7 @@ func (c *Catalog) removal(name string) []change {
 		x, _ := c.secrets.remove(name + "/" + secret)
 		batch = append(batch, x)
 	}
-	return append(batch, c.keys.removeApp(name)...)
+	return append(append(batch, c.serviceRemoval(name)...), c.keys.removeApp(name)...)
 }
 
 // updateApp changes one app. What set leaves as it is costs no commit.

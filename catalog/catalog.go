@@ -1,5 +1,6 @@
 // Package catalog keeps what a gateway knows and no worker does: apps and their settings, secrets (sealed),
-// namespaces and prices, policies of placement and which of them are in force, and idempotency keys.
+// namespaces and prices, policies of placement and which of them are in force, what is wanted of services, and
+// idempotency keys.
 //
 // Each of these is a row: a key in a bucket with a JSON value. Reads come from memory. A change is committed to the
 // catalog's journal first and seen afterwards, whole or not at all, and then told to the catalogs of the other
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal"
@@ -27,6 +29,10 @@ const (
 	bucketSetting   = "setting"     // one row: keyPolicies
 	bucketNamespace = "namespace"   // by name
 	bucketPrice     = "price"       // one row: keyPrice
+	bucketRelease   = "release"     // by app/release
+	bucketHead      = "head"        // by app
+	bucketSteward   = "steward"     // by app
+	bucketFork      = "fork"        // by app/head
 )
 
 // Keys of the buckets that have one row.
@@ -54,7 +60,14 @@ type Catalog struct {
 	choice     *rows[PolicyChoice]
 	namespaces *rows[Namespace]
 	prices     *rows[quota.Price]
-	tables     map[string]table // all of these, by bucket
+	releases   versionedRows[rollout.Release]
+	heads      versionedRows[rollout.Head]
+	tenures    *rows[rollout.Tenure]
+	forks      versionedRows[rollout.Head]
+	moves      moves
+	orphans    map[string]bool   // apps that are not here and of which another member has told a head
+	restored   map[string]string // apps of releases that were told again though another member took them out, by key
+	tables     map[string]table  // all of these, by bucket
 }
 
 // Open reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it is
@@ -81,10 +94,16 @@ func empty(j journal.Journal) *Catalog {
 		choice:     newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies)),
 		namespaces: newRows(bucketNamespace, checkNamespace),
 		prices:     newRows(bucketPrice, checkPrice),
+		releases:   newVersionedRows(bucketRelease, checkRelease),
+		heads:      newVersionedRows(bucketHead, checkHead),
+		tenures:    newRows(bucketSteward, checkTenure),
+		forks:      newVersionedRows(bucketFork, checkFork),
+		orphans:    map[string]bool{}, restored: map[string]string{},
 	}
 	c.tables = map[string]table{
 		bucketApp: c.apps, bucketSecret: c.secrets, bucketKey: c.keys, bucketPolicy: c.policies,
 		bucketSetting: c.choice, bucketNamespace: c.namespaces, bucketPrice: c.prices,
+		bucketRelease: c.releases, bucketHead: c.heads, bucketSteward: c.tenures, bucketFork: c.forks,
 	}
 	return c
 }
@@ -148,5 +167,6 @@ func (c *Catalog) keep(changes ...change) error {
 	for _, x := range changes {
 		x.apply()
 	}
+	c.moves.note(changes)
 	return nil
 }

@@ -27,16 +27,18 @@ type rows[T any] struct {
 	bucket string
 	all    map[string]T
 	check  func(key string, row T) error // of a row that another member wrote
-	seen   func(row T)                   // is called with each row that is entered
+	seen   func(key string, row T)       // is called with each row that is entered
+	left   func(key string)              // is called with the key of each row that is taken out
 }
 
 func newRows[T any](bucket string, check func(string, T) error) *rows[T] {
-	return &rows[T]{bucket: bucket, all: map[string]T{}, check: check, seen: func(T) {}}
+	return &rows[T]{bucket: bucket, all: map[string]T{}, check: check, seen: func(string, T) {},
+		left: func(string) {}}
 }
 
 func (t *rows[T]) enter(key string, row T) {
 	t.all[key] = row
-	t.seen(row)
+	t.seen(key, row)
 }
 
 // put returns the change that enters a row.
@@ -69,7 +71,10 @@ func (t *rows[T]) accept(key string, value []byte) (x change, same bool, err err
 
 func (t *rows[T]) remove(key string) (change, bool) {
 	_, there := t.all[key]
-	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() { delete(t.all, key) }}, there
+	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() {
+		delete(t.all, key)
+		t.left(key)
+	}}, there
 }
 
 // sorted returns the rows by key.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 )
@@ -24,7 +25,8 @@ type Sharing struct {
 // SharedBuckets lists the buckets of the catalog that are shared, in the order in which rows that hang on others come
 // after these.
 func SharedBuckets() []string {
-	return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice}
+	return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice, bucketRelease,
+		bucketHead, bucketSteward, bucketFork}
 }
 
 // Share begins to share, with all that there is.
@@ -73,6 +75,9 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 	if !there {
 		return nil
 	}
+	if bucket == bucketApp {
+		delete(c.orphans, key) // whoever made the app knew of its head, or told it afterwards
+	}
 	if value == nil {
 		return c.importRemoval(bucket, key)
 	}
@@ -82,11 +87,18 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 			return err
 		}
 	}
+	if err := c.hangs(bucket, key); err != nil {
+		return err
+	}
+	var before *rollout.Head
+	if bucket == bucketHead {
+		before = c.heads.get(key)
+	}
 	x, same, err := c.tables[bucket].accept(key, value)
 	if err != nil || same {
 		return err
 	}
-	return c.keep(x)
+	return c.keepImported(x, before)
 }
 
 func (c *Catalog) importRemoval(bucket, key string) error {
@@ -95,7 +107,10 @@ func (c *Catalog) importRemoval(bucket, key string) error {
 	case !there:
 		return nil
 	case bucket == bucketApp:
+		c.forgetRestored(key)
 		return c.keep(c.removal(key)...)
+	case bucket == bucketRelease && c.needsRelease(key):
+		return c.restore(key)
 	}
 	return c.keep(x)
 }

@@ -61,6 +61,12 @@ func hash(v any) string {
 	if err != nil {
 		panic("rollout: plain data does not encode: " + err.Error())
 	}
+	return IDOf(raw)
+}
+
+// IDOf returns the id of the release or head that was written as raw, JSON as encoding/json writes it. It is that of the
+// value, also for a souk that does not know all that the value has.
+func IDOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:16])
 }

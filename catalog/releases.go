@@ -1,0 +1,308 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/registry"
+)
+
+// maxHead bounds the bytes of a head, which travels as one object; its oldest predecessors go first.
+const maxHead = registry.MaxPayload - 4<<10
+
+// Deploy enters a release of an app and the head that wants it, in one commit, and takes out the releases that nothing
+// uses any more. by and now are entered in the release where it does not say them. parent is the id of the head that the
+// caller has seen, "" for none; another one is a Conflict, code head_moved. nil follows on whichever stands.
+func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string,
+	now time.Time) (*rollout.Head, error) {
+	r, err := settled(r, by, now)
+	if err != nil {
+		return nil, err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	old, err := c.headFor(app, parent)
+	if err != nil {
+		return nil, err
+	}
+	var before *rollout.Release
+	if old != nil {
+		before = c.releases.get(app + "/" + old.Release)
+	}
+	id := r.ID()
+	next := rollout.Change{Release: id, Why: rollout.WhyDeploy, By: by, At: now}
+	h, err := old.Next(next, r, before)
+	if err != nil {
+		return nil, err
+	}
+	trim(h)
+	batch := []change{c.heads.put(app, newVersioned(h))}
+	if _, there := c.releases.all[app+"/"+id]; !there {
+		batch = slices.Insert(batch, 0, c.releases.put(app+"/"+id, newVersioned(r)))
+	}
+	used := c.used(app, h)
+	for _, key := range slices.Sorted(maps.Keys(c.releases.byApp[app])) {
+		if !used[strings.TrimPrefix(key, app+"/")] {
+			x, _ := c.releases.remove(key)
+			batch = append(batch, x)
+			delete(c.restored, key)
+		}
+	}
+	return h, c.commit(batch...)
+}
+
+// settled returns a release as all members will read it, so that its id is the same for all.
+func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, error) {
+	said := *r
+	said.By = cmp.Or(said.By, by)
+	if said.At.IsZero() {
+		said.At = now
+	}
+	said.At = said.At.UTC()
+	if err := said.Check(); err != nil {
+		return nil, err
+	}
+	var out rollout.Release
+	if err := json.Unmarshal(encode(said), &out); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "release", "the release cannot be kept")
+	}
+	return &out, nil
+}
+
+// Scale enters a head that wants other numbers of machines, by group; groups that counts leaves out stay. Where all
+// stand so already it writes nothing and returns the head that is there. parent is as for Deploy. An app without a
+// release is NotFound, code no_service.
+func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
+	now time.Time) (*rollout.Head, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	old, err := c.headFor(app, parent)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
+		return nil, NoService(app)
+	}
+	r := c.releases.get(app + "/" + old.Release)
+	if r == nil {
+		return nil, c.noRelease(app, old.Release)
+	}
+	h, err := old.Next(rollout.Change{Counts: counts, Why: rollout.WhyScale, By: by, At: now}, r, r)
+	if err != nil || maps.Equal(h.Counts, old.Counts) {
+		return old, err
+	}
+	trim(h)
+	return h, c.commit(c.heads.put(app, newVersioned(h)))
+}
+
+// headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.
+func (c *Catalog) headFor(app string, parent *string) (*rollout.Head, error) {
+	a, there := c.apps.all[app]
+	if !there || a.Deleting {
+		return nil, NoApp()
+	}
+	v, there := c.heads.all[app]
+	if there && v.row == nil {
+		return nil, c.unusableHead(app)
+	}
+	return v.row, checkParent(app, v.row, parent)
+}
+
+// checkParent refuses to follow on another head than the caller has seen.
+func checkParent(app string, h *rollout.Head, parent *string) error {
+	switch {
+	case parent == nil || h == nil && *parent == "" || h != nil && *parent == h.ID():
+		return nil
+	case h == nil:
+		return fault.New(fault.Conflict, "head_moved",
+			"the service %s was to follow on %s, and it has no release: read it again, and leave the parent out to go "+
+				"on", app, fault.Clip(*parent, 40))
+	}
+	return fault.New(fault.Conflict, "head_moved",
+		"the service %s has changed: number %d (%s of release %s) was written by %s at %s; read it again, then repeat "+
+			"what is still wanted", app, h.Number, h.Why, rollout.Short(h.Release), cmp.Or(h.By, "somebody"),
+		h.At.UTC().Format(time.RFC3339))
+}
+
+// NoService is the error for an app of which no release was made.
+func NoService(app string) error {
+	return fault.New(fault.NotFound, "no_service",
+		"the app %s has no release, so nothing is kept of it; make one with \"souk run --replicas N --app %s IMAGE\"",
+		app, app)
+}
+
+func (c *Catalog) noRelease(app, id string) error {
+	if v, there := c.releases.all[app+"/"+id]; there {
+		return fault.Wrap(cmp.Or(v.newer, v.broken), fault.Precondition, "schema", "release %s of %s cannot be used",
+			rollout.Short(id), app)
+	}
+	return fault.New(fault.Unavailable, "release_missing",
+		"release %s of %s is not here yet: another member made it; ask again in a moment", rollout.Short(id), app)
+}
+
+func (c *Catalog) unusableHead(app string) error {
+	v := c.heads.all[app]
+	return fault.Wrap(cmp.Or(v.newer, v.broken), fault.Precondition, "schema",
+		"what is wanted of %s cannot be used", app)
+}
+
+// trim takes the oldest predecessors out of a head that is too large to travel.
+func trim(h *rollout.Head) {
+	for len(h.Past) > 0 && len(encode(h)) > maxHead {
+		h.Past = h.Past[:len(h.Past)-1]
+	}
+}
+
+// used lists the releases of an app that stay beside head h.
+func (c *Catalog) used(app string, h *rollout.Head) map[string]bool {
+	out := map[string]bool{}
+	for _, id := range h.Kept() {
+		out[id] = true
+	}
+	for key := range c.forks.byApp[app] {
+		if lost := c.forks.get(key); lost != nil {
+			out[lost.Release] = true
+		}
+	}
+	return out
+}
+
+// needsRelease reports whether a release that another member took out is in use here: that member did not know of the
+// head that wants it. The caller holds write.
+func (c *Catalog) needsRelease(key string) bool {
+	app := appOf(key)
+	a, there := c.apps.all[app]
+	h := c.heads.get(app)
+	return there && !a.Deleting && h != nil && c.used(app, h)[strings.TrimPrefix(key, app+"/")]
+}
+
+// restore tells a release again that another member took out.
+func (c *Catalog) restore(key string) error {
+	c.restored[key] = appOf(key)
+	c.tell(c.releases.put(key, c.releases.all[key]).record)
+	return nil
+}
+
+// forgetRestored takes out, for all, what was told again of an app that is gone.
+func (c *Catalog) forgetRestored(app string) {
+	for key, of := range c.restored {
+		if of == app {
+			x, _ := c.releases.remove(key)
+			c.tell(x.record)
+			delete(c.restored, key)
+		}
+	}
+}
+
+// What became of a head.
+const (
+	ReleaseCurrent   = "current"   // it is what is wanted
+	ReleasePast      = "past"      // another followed on it
+	ReleaseOvertaken = "overtaken" // another was written without knowing of it, and stays
+)
+
+// ReleaseEntry is one entry of the history of a service: a head, and the release that it wanted.
+type ReleaseEntry struct {
+	Number  uint64           // of the head; 0: no head that is kept names the release
+	Head    string           // its id
+	Release string           // id
+	Body    *rollout.Release // nil: not kept any more, not here yet, or of a newer souk
+	Counts  map[string]int
+	Why, By string
+	At      time.Time
+	State   string // one of the above
+}
+
+// Releases returns the history of a service: what is wanted now, then the others from the newest on. NotFound, code
+// no_service, where there is nothing.
+func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if _, there := c.apps.all[app]; !there {
+		return nil, NoApp()
+	}
+	l := lister{c: c, app: app, seen: map[string]bool{}, named: map[string]bool{}}
+	if h := c.heads.get(app); h != nil {
+		l.head(h, ReleaseCurrent, ReleasePast)
+	}
+	for key := range c.forks.byApp[app] {
+		if h := c.forks.get(key); h != nil {
+			l.head(h, ReleaseOvertaken, ReleaseOvertaken)
+		}
+	}
+	for key := range c.releases.byApp[app] {
+		id := strings.TrimPrefix(key, app+"/")
+		if r := c.releases.get(key); r != nil && !l.named[id] {
+			l.out = append(l.out, ReleaseEntry{Release: id, Body: r, Why: rollout.WhyDeploy, By: r.By, At: r.At,
+				State: ReleaseOvertaken})
+		}
+	}
+	if len(l.out) == 0 {
+		if _, there := c.heads.all[app]; there {
+			return nil, c.unusableHead(app)
+		}
+		return nil, NoService(app)
+	}
+	current := func(e ReleaseEntry) int {
+		if e.State == ReleaseCurrent {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(l.out, func(a, b ReleaseEntry) int {
+		return cmp.Or(current(a)-current(b), b.At.Compare(a.At), cmp.Compare(b.Number, a.Number),
+			strings.Compare(a.Head+a.Release, b.Head+b.Release))
+	})
+	return l.out, nil
+}
+
+// lister makes entries of heads, each head once.
+type lister struct {
+	c           *Catalog
+	app         string
+	seen, named map[string]bool // heads, and the releases that they name
+	out         []ReleaseEntry
+}
+
+// head adds a head, and those before it that are not listed yet.
+func (l *lister) head(h *rollout.Head, state, before string) {
+	l.add(ReleaseEntry{Number: h.Number, Head: h.ID(), Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By,
+		At: h.At, State: state})
+	for _, p := range h.Past {
+		l.add(ReleaseEntry{Number: p.Number, Head: p.ID, Release: p.Release, Counts: p.Counts, Why: p.Why, By: p.By,
+			At: p.At, State: before})
+	}
+}
+
+func (l *lister) add(e ReleaseEntry) {
+	if l.seen[e.Head] {
+		return
+	}
+	l.seen[e.Head], l.named[e.Release] = true, true
+	e.Body = l.c.releases.get(l.app + "/" + e.Release)
+	l.out = append(l.out, e)
+}
+
+func checkRelease(key, sum string, r *rollout.Release) error {
+	if err := namedInApp(key, sum, r.ID()); err != nil {
+		return err
+	}
+	return r.Check()
+}
+
+// namedInApp refuses a row whose key does not end with the id of what was written, or of what is read here: a member of
+// another version may write the same value in other bytes.
+func namedInApp(key, sum, id string) error {
+	app, last, _ := strings.Cut(key, "/")
+	if !machine.ValidLabel(app) || last != sum && last != id {
+		return fault.New(fault.Invalid, "catalog", "its key is not an app's name and %q", sum)
+	}
+	return nil
+}

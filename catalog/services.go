@@ -1,0 +1,165 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Service is what is wanted of an app that has a head, and who carries it. What it points to is shared: nobody may
+// change it.
+type Service struct {
+	App     App
+	Head    *rollout.Head    // nil: see Why
+	Release *rollout.Release // nil: see Why
+	Tenure  rollout.Tenure   // zero: no steward has begun a term yet
+	Why     error            // why the head or the release cannot be used: not here yet, or a newer souk wrote it
+}
+
+// Service returns the service of an app, and whether the app is there and has a head.
+func (c *Catalog) Service(app string) (Service, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	a, there := c.apps.all[app]
+	v, wanted := c.heads.all[app]
+	if !there || !wanted {
+		return Service{}, false
+	}
+	s := Service{App: a, Head: v.row, Tenure: c.tenures.all[app]}
+	if s.Head == nil {
+		s.Why = c.unusableHead(app)
+	} else if s.Release = c.releases.get(app + "/" + s.Head.Release); s.Release == nil {
+		s.Why = c.noRelease(app, s.Head.Release)
+	}
+	return s, true
+}
+
+// Services returns the apps that have a head and are not being deleted, sorted.
+func (c *Catalog) Services() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := make([]string, 0, len(c.heads.all))
+	for app := range c.heads.all {
+		if a, there := c.apps.all[app]; there && !a.Deleting {
+			out = append(out, app)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// SetTenure enters the newest term of a service's steward, for all members. It writes nothing where it stands so.
+func (c *Catalog) SetTenure(app string, t rollout.Tenure) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if a, there := c.apps.all[app]; !there || a.Deleting {
+		return NoApp()
+	}
+	if old, there := c.tenures.all[app]; there && old == t {
+		return nil
+	}
+	return c.commit(c.tenures.put(app, t))
+}
+
+func checkTenure(key string, t rollout.Tenure) error {
+	if !machine.ValidLabel(key) {
+		return named(key, appOf(key))
+	}
+	return t.Check()
+}
+
+// ServicesMoved returns a channel that is closed at the next change of a service or an app.
+func (c *Catalog) ServicesMoved() <-chan struct{} { return c.moves.wait() }
+
+// TakeMovedServices returns, sorted, the apps that have changed, or whose service has, since it was called last, and
+// from the first call of ServicesMoved on. It is for one consumer.
+func (c *Catalog) TakeMovedServices() []string { return c.moves.take() }
+
+// moves notes which apps have changed, for one consumer. Before that has asked it notes nothing.
+type moves struct {
+	mu   sync.Mutex
+	next chan struct{}
+	apps map[string]struct{}
+}
+
+func (m *moves) wait() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next == nil {
+		m.next, m.apps = make(chan struct{}), map[string]struct{}{}
+	}
+	return m.next
+}
+
+func (m *moves) take() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Sorted(maps.Keys(m.apps))
+	clear(m.apps)
+	return out
+}
+
+func (m *moves) note(changes []change) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next == nil {
+		return
+	}
+	some := false
+	for _, x := range changes {
+		switch x.record.Bucket {
+		case bucketApp, bucketRelease, bucketHead, bucketSteward, bucketFork:
+			m.apps[appOf(x.record.Key)] = struct{}{}
+			some = true
+		}
+	}
+	if some {
+		close(m.next)
+		m.next = make(chan struct{})
+	}
+}
+
+// serviceRemoval returns the changes that take out what is wanted of an app. The caller holds write.
+func (c *Catalog) serviceRemoval(app string) (out []change) {
+	if x, there := c.tenures.remove(app); there {
+		out = append(out, x)
+	}
+	out = append(out, c.heads.removeApp(app)...)
+	out = append(out, c.forks.removeApp(app)...)
+	return append(out, c.releases.removeApp(app)...)
+}
+
+// hangs refuses a row of a service whose app is not here, yet or any more.
+func (c *Catalog) hangs(bucket, key string) error {
+	app := appOf(key)
+	switch bucket {
+	case bucketRelease, bucketHead, bucketSteward, bucketFork:
+	default:
+		return nil
+	}
+	if _, known := c.apps.all[app]; known {
+		return nil
+	}
+	if bucket == bucketHead && len(c.orphans) < MaxApps {
+		c.orphans[app] = true
+	}
+	return fault.New(fault.NotFound, "app", "the row %s/%s is of an app that is not known here (yet)", bucket,
+		fault.Clip(key, 80))
+}
+
+// forgetOrphan takes out, for all, the head that an app of this name had before it was deleted: a member that had not
+// heard of that wrote it, and the new app must not begin with it. The caller holds write.
+func (c *Catalog) forgetOrphan(app string) {
+	if c.orphans[app] {
+		delete(c.orphans, app)
+		x, _ := c.heads.remove(app)
+		c.tell(x.record)
+	}
+}

@@ -1,0 +1,112 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// versioned is a row of a shape that a newer souk may change. What this souk does not know whole it keeps as it was
+// written and does not use: a release whose config has an unknown field would make other machines than were meant.
+type versioned[T any] struct {
+	row    *T     // nil: see newer and broken
+	newer  error  // why only a newer souk can use the row
+	broken error  // why none can
+	raw    []byte // as it was written, where row is nil
+	sum    string // the id of what was written
+}
+
+func newVersioned[T any](row *T) versioned[T] {
+	return versioned[T]{row: row, sum: rollout.IDOf(encode(row))}
+}
+
+// UnmarshalJSON reads a row; one that is JSON is never an error.
+func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
+	var said struct {
+		Schema int `json:"schema"`
+	}
+	*v = versioned[T]{sum: rollout.IDOf(raw)}
+	err := json.Unmarshal(raw, &said)
+	switch row := new(T); {
+	case err != nil:
+		v.broken = err
+	case said.Schema > rollout.Schema:
+		v.newer = fault.New(fault.Precondition, "schema",
+			"it has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
+			rollout.Schema)
+	default:
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.DisallowUnknownFields()
+		if err = d.Decode(row); err == nil {
+			v.row = row
+			return nil
+		}
+		if v.broken = json.Unmarshal(raw, new(T)); v.broken == nil {
+			v.newer = fault.New(fault.Precondition, "schema",
+				"this souk does not know all of its fields (%v): a newer souk wrote it, so upgrade this one", err)
+		}
+	}
+	v.raw = bytes.Clone(raw)
+	return nil
+}
+
+// MarshalJSON returns the row as it is stored.
+func (v versioned[T]) MarshalJSON() ([]byte, error) {
+	if v.row == nil {
+		return v.raw, nil
+	}
+	return json.Marshal(v.row)
+}
+
+// versionedRows is a table of versioned rows. Those of one app are found without a look at the others.
+type versionedRows[T any] struct {
+	*rows[versioned[T]]
+	byApp map[string]map[string]bool // keys
+}
+
+// newVersionedRows makes a table. check refuses a row that this souk can read and no member may have written; sum is the
+// id of what was written.
+func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) error) versionedRows[T] {
+	t := versionedRows[T]{byApp: map[string]map[string]bool{}}
+	t.rows = newRows(bucket, func(key string, v versioned[T]) error {
+		if v.row == nil {
+			return v.broken
+		}
+		return check(key, v.sum, v.row)
+	})
+	t.seen = func(key string, _ versioned[T]) {
+		app := appOf(key)
+		if t.byApp[app] == nil {
+			t.byApp[app] = map[string]bool{}
+		}
+		t.byApp[app][key] = true
+	}
+	t.left = func(key string) {
+		app := appOf(key)
+		if delete(t.byApp[app], key); len(t.byApp[app]) == 0 {
+			delete(t.byApp, app)
+		}
+	}
+	return t
+}
+
+// get returns a row that this souk can use, or nil.
+func (t versionedRows[T]) get(key string) *T { return t.all[key].row }
+
+// removeApp returns the changes that take out all rows of an app.
+func (t versionedRows[T]) removeApp(app string) (out []change) {
+	for key := range t.byApp[app] {
+		x, _ := t.remove(key)
+		out = append(out, x)
+	}
+	return out
+}
+
+// appOf returns the app of a row's key, which is the app's name or begins with it.
+func appOf(key string) string {
+	app, _, _ := strings.Cut(key, "/")
+	return app
+}
