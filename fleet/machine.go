@@ -22,6 +22,12 @@ type Machine struct {
 	Apart    bool            // it has an address of its own, and is not at that of its worker's host
 	KeyMark  cluster.KeyMark // of the Idempotency-Key of its create
 
+	// Read by stewards.
+	Replica    *machine.Replica // which replica of a service it is; nil: none. Read only
+	Ready      bool             // see machine.Machine.Ready
+	Died       bool             // it is down unasked, and stays so; see machine.Machine
+	FifthDeath time.Time        // of its unasked ends, newest first; zero: it has had fewer
+
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
 	Failing  bool              // a check that requests depend on does not pass
@@ -48,6 +54,7 @@ func Summary(x *machine.Machine) Machine {
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
+		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, FifthDeath: x.FifthDeath(),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 
@@ -74,7 +81,7 @@ func (m *Machine) Port() uint16 {
 func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 	at := m.Updated.UTC().Format(time.RFC3339)
 	return &machine.Machine{ID: m.ID, App: m.App, Name: m.Name, State: m.State, Region: string(m.Region),
-		InstanceID: m.Instance, Version: m.Instance, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
+		InstanceID: m.Instance, Version: m.Instance, Replica: m.Replica, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
 		HostStatus: "unreachable", SilentMS: silent.Milliseconds(), Events: []machine.Event{},
 		Config: &machine.Config{}}
 }

@@ -33,6 +33,12 @@ type Machine struct {
 	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
 	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
 
+	// Read by stewards; see package fleet.
+	Replica    *machine.Replica `json:"replica,omitempty"`
+	Ready      bool             `json:"ready,omitempty"`
+	Died       bool             `json:"died,omitempty"`
+	FifthDeath time.Time        `json:"fifth_death,omitzero"`
+
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`
 	Failing  bool              `json:"failing,omitempty"`

@@ -61,7 +61,8 @@ func (s *machines) checked(c CheckResult) {
 	if old.Status == c.Status && old.Output == c.Output {
 		return
 	}
-	list[at] = machine.Check{Name: c.Name, Status: c.Status, Output: c.Output, UpdatedAt: s.now.UTC()}
+	list[at] = machine.Check{Name: c.Name, Status: c.Status, Output: c.Output, UpdatedAt: s.now.UTC(),
+		Passed: old.Passed || old.Status == machine.CheckPassing || c.Status == machine.CheckPassing}
 	r.Machine.Checks = list
 	if old.Status == c.Status && old.Output != machine.CheckWaits {
 		s.out.Changed = append(s.out.Changed, c.Machine)

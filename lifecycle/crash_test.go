@@ -407,6 +407,9 @@ func facts(d *driver) string {
 	s := ""
 	if m := d.sup.Machine("app", m1); m != nil {
 		s += fmt.Sprintf("machine %s env=%v cordoned=%v\n", m.State, m.Config.Env, m.Cordoned)
+		if m.Died {
+			s += "it has died\n"
+		}
 		if m.Replica != nil {
 			s += fmt.Sprintf("replica %+v\n", *m.Replica)
 		}

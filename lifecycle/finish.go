@@ -24,6 +24,7 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
 	}
 	r.Machine.State = r.settle()
+	r.WantUp = r.WantUp || r.Machine.State == machine.Started // it was resumed, or what was to end it has failed
 	s.machines.ready(r)
 	if launches(run) {
 		r.Machine.Phases = phases(run, s.now)

@@ -93,6 +93,10 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 }
 
 func (s *commands) judgeStop(r *row, a opArgs) (bool, error) {
+	if r.WantUp {
+		r.WantUp = false
+		s.dirty[r.Machine.ID], s.out.Sync = true, true
+	}
 	if r.Life == nil {
 		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // between two restarts, or on its way back: it stays down
 			r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
@@ -116,7 +120,7 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 		return false, fault.New(fault.Precondition, "wrong_state",
 			"failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
-	r.Machine.State = machine.Suspending
+	r.Machine.State, r.WantUp = machine.Suspending, false
 	if c.ToDisk || r.Machine.Config.SuspendTo == machine.ToDisk {
 		return true, s.begin(r, opHibernate, a)
 	}

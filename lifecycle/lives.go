@@ -52,6 +52,9 @@ func (s *lives) exited(r *row, ex Exit) {
 	if again && !r.acts() { // it was on disk, and has no room
 		again = s.seller.SetUp(s.now, r.Machine.ID, true) == nil
 	}
+	if !requested {
+		r.addDeath(ex.At)
+	}
 	s.noteExit(r, ex, requested, again)
 	s.ack(ex)
 	s.dirty[r.Machine.ID] = true

@@ -33,6 +33,7 @@ type row struct {
 	Devices     []market.Share    `json:"devices,omitempty"`   // of GPUs, that it has
 	SkipSecrets bool              `json:"skip_secrets,omitempty"`
 	Launched    bool              `json:"launched,omitempty"`  // has been up at least once
+	WantUp      bool              `json:"want_up,omitempty"`   // nobody has asked that it is down since its start
 	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
 	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
 	Former      *former           `json:"former,omitempty"`    // before the update that is under way
@@ -67,8 +68,22 @@ func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
 func (r *row) public() *machine.Machine {
 	m := r.Machine
 	m.Returns = m.Preempted != nil && !r.ReturnAt.IsZero()
-	m.Restarts, m.Retry = r.Restarts, r.shownRetry()
+	m.Restarts, m.Retry, m.Died = r.Restarts, r.shownRetry(), r.died()
 	return &m
+}
+
+// died reports whether a machine is down though nobody has asked for that, and stays so until somebody starts it.
+func (r *row) died() bool {
+	down := r.Machine.State == machine.Stopped || r.Machine.State == machine.Failed
+	again := !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() || !r.ScheduleAt.IsZero()
+	return down && r.WantUp && !again && r.Machine.Preempted == nil
+}
+
+// addDeath notes an end that nobody has asked for; the slice others hold is not touched.
+func (r *row) addDeath(at time.Time) {
+	old := r.Machine.Deaths
+	r.Machine.Deaths = slices.Concat([]time.Time{at.UTC().Truncate(time.Millisecond)},
+		old[:min(len(old), machine.MaxDeaths-1)])
 }
 
 // settle returns the persistent state that the facts add up to when no operation is on its way.

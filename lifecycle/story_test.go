@@ -198,7 +198,8 @@ func checksOf(d *driver) (out string) {
 	for _, ch := range m.Checks {
 		out += fmt.Sprintf("check %s %s at %v: %q\n", ch.Name, ch.Status, ch.UpdatedAt.Sub(epoch), ch.Output)
 	}
-	return out + fmt.Sprintf("failing %v, checked is attempt %d\n", m.Failing(), d.sup.CheckedAttempt(m1))
+	return out + fmt.Sprintf("failing %v, ready %v, checked is attempt %d\n", m.Failing(), m.Ready(),
+		d.sup.CheckedAttempt(m1))
 }
 
 // termOf reads term=NUMBER:MEMBER; nil where it is not given.

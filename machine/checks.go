@@ -156,6 +156,30 @@ func (m *Machine) Failing() bool {
 	return false
 }
 
+// Ready reports whether the machine is up and has been fit for requests: it is started, and each check that requests
+// depend on has passed since. One that has passed and fails now leaves it ready, see Failing.
+func (m *Machine) Ready() bool {
+	if m.State != Started {
+		return false
+	}
+	for _, ch := range m.Checks {
+		if !ch.Passed && ch.Status != CheckPassing && m.gates(ch.Name) {
+			return false
+		}
+	}
+	return m.Checks != nil || m.Config == nil || !slices.ContainsFunc(m.Config.HealthChecks(),
+		func(h HealthCheck) bool { return m.gates(h.Name) })
+}
+
+// FifthDeath returns when the machine ended for the fifth time back from now though nobody had asked for that; zero
+// where it did not as often.
+func (m *Machine) FifthDeath() time.Time {
+	if len(m.Deaths) < MaxDeaths {
+		return time.Time{}
+	}
+	return m.Deaths[MaxDeaths-1]
+}
+
 // gates reports whether requests depend on a check.
 func (m *Machine) gates(check string) bool {
 	if strings.HasPrefix(check, serviceCheck) {

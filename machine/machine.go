@@ -85,6 +85,10 @@ type Machine struct {
 	Restarts int      `json:"restarts,omitempty"`
 	Retry    *Retry   `json:"retry,omitempty"`   // what souk is trying again for it now
 	Replica  *Replica `json:"replica,omitempty"` // of a service; nil: nobody keeps it but who made it
+	// when it ended though nobody had asked for that, newest first; at most MaxDeaths are known
+	Deaths []time.Time `json:"deaths,omitempty"`
+	// it is down since such an end, or since a start that failed, and its worker does not start it again by itself
+	Died bool `json:"died,omitempty"`
 	// of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 	// by whom it was evicted; nil once it has been started again
@@ -116,8 +120,11 @@ const (
 	eventLaunch       = "launch"        // a version begins
 )
 
-// MaxEvents bounds the events kept with a machine.
-const MaxEvents = 50
+// Bounds of what is kept with a machine.
+const (
+	MaxEvents = 50
+	MaxDeaths = 5
+)
 
 // ImageRef is an image's name taken apart.
 type ImageRef struct {
@@ -176,6 +183,7 @@ type Check struct {
 	Status    string    `json:"status"` // passing, warning, critical
 	Output    string    `json:"output"`
 	UpdatedAt time.Time `json:"updated_at"`
+	Passed    bool      `json:"passed,omitempty"` // it passes, or has since the machine was started
 }
 
 // Lease is the API's lock on a machine: while one is held, only who knows the nonce may change the machine.

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/soukhq/souk/fault"
+import (
+	"fmt"
+
+	"github.com/soukhq/souk/fault"
+)
 
 // Replica says which replica of a service a machine is. A service's steward has such machines made and removed; one
 // without it is never touched by any.
@@ -28,6 +32,18 @@ func (r *Replica) Check() error {
 				"and a spec and a release of at most %d bytes", maxGroup, MaxReplicas-1, MaxEpoch, maxHash)
 	}
 	return nil
+}
+
+// shownHash is how many bytes of a release's id people get to see.
+const shownHash = 8
+
+// String returns the replica as people read it, such as "web/2 of release 1a2b3c4d, epoch 4096".
+func (r *Replica) String() string {
+	of := ""
+	if r.Release != "" {
+		of = " of release " + r.Release[:min(len(r.Release), shownHash)]
+	}
+	return fmt.Sprintf("%s/%d%s, epoch %d", r.Group, r.Index, of, r.Epoch)
 }
 
 // maxGroup bounds the name of a group so that a machine's name can begin with it.

@@ -100,3 +100,52 @@ func TestHealthChecks(t *testing.T) {
 		t.Error("it is not known which config has checks")
 	}
 }
+
+// TestReady: a machine is ready once it is started and each check that requests depend on has passed since; one that
+// fails later leaves it ready, and one that has said nothing does not.
+func TestReady(t *testing.T) {
+	readiness := machine.KindReadiness
+	port := 8080
+	both := &machine.Config{Services: []machine.Service{{InternalPort: port, Checks: []machine.ServiceCheck{{}}}},
+		Checks: map[string]machine.CheckConfig{"ready": {ServiceCheck: machine.ServiceCheck{Port: &port},
+			Kind: &readiness}, "info": {ServiceCheck: machine.ServiceCheck{Port: &port}}}}
+	info := &machine.Config{Checks: map[string]machine.CheckConfig{"info": both.Checks["info"]}}
+	of, ready, aside := "servicecheck-00-tcp-8080", "ready", "info"
+	check := func(name, status string, passed bool) machine.Check {
+		return machine.Check{Name: name, Status: status, Passed: passed}
+	}
+	const passing, critical, warning = machine.CheckPassing, machine.CheckCritical, machine.CheckWarning
+	for _, c := range []struct {
+		what   string
+		state  machine.State
+		config *machine.Config
+		checks []machine.Check
+		want   bool
+	}{
+		{"no checks", machine.Started, &machine.Config{}, nil, true},
+		{"no config", machine.Started, nil, nil, true},
+		{"no checks, and it stops", machine.Stopping, &machine.Config{}, nil, false},
+		{"no checks, and it is suspended", machine.Suspended, &machine.Config{}, nil, false},
+		{"no result yet", machine.Started, both, []machine.Check{check(of, critical, false),
+			check(ready, critical, false), check(aside, critical, false)}, false},
+		{"checks nobody has begun", machine.Started, both, nil, false},
+		{"checks that requests do not depend on", machine.Started, info, nil, true},
+		{"one has passed", machine.Started, both, []machine.Check{check(of, passing, true),
+			check(ready, critical, false), check(aside, passing, true)}, false},
+		{"a warning is no pass", machine.Started, both, []machine.Check{check(of, passing, true),
+			check(ready, warning, false), check(aside, passing, true)}, false},
+		{"all have passed", machine.Started, both, []machine.Check{check(of, passing, true),
+			check(ready, passing, true), check(aside, critical, false)}, true},
+		{"all have passed, before a souk that notes it", machine.Started, both, []machine.Check{
+			check(of, passing, false), check(ready, passing, false), check(aside, critical, false)}, true},
+		{"one fails again", machine.Started, both, []machine.Check{check(of, critical, true),
+			check(ready, passing, true), check(aside, critical, false)}, true},
+		{"all have passed, and it restarts", machine.Restarting, both, []machine.Check{check(of, passing, true),
+			check(ready, passing, true), check(aside, passing, true)}, false},
+	} {
+		m := &machine.Machine{State: c.state, Config: c.config, Checks: c.checks}
+		if m.Ready() != c.want {
+			t.Errorf("%s: ready %v", c.what, !c.want)
+		}
+	}
+}

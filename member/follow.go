@@ -211,13 +211,17 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 }
 
 // machineOf returns what the fleet is to know of a machine that another member tells of. Services that no launch could
-// have are left out, whoever tells of them.
+// have, and a replica that no steward asks for, are left out, whoever tells of them.
 func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
+		Replica: x.Replica, Ready: x.Ready, Died: x.Died, FifthDeath: x.FifthDeath,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load)}
+	if x.Replica != nil && x.Replica.Check() != nil {
+		m.Replica = nil
+	}
 	if x.Services == nil && x.Port != 0 { // it is told by a member of the version before
 		m.Services = []machine.Service{{InternalPort: int(x.Port)}}
 	}

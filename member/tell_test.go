@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
@@ -64,6 +65,66 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 	})
 }
 
+// TestAStewardReadsTheSameEverywhere: what a steward needs of a machine is in the fleet of its own member and in
+// another's alike.
+func TestAStewardReadsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	m := started("shop", "00000000000001", "web", "m1", 0)
+	m.Replica = &machine.Replica{Group: "web", Index: 2, Epoch: 4096, Spec: "5bec", Release: "1a2b3c4d"}
+	m.Config.Services = []machine.Service{service(t)}
+	m.Checks = []machine.Check{{Name: "servicecheck-00-http-8080", Status: machine.CheckCritical}}
+	town := newTown(t)
+	a := town.add("m1", m)
+	b := town.add("m2")
+	town.meet()
+	is := func(what string, want func(fleet.Machine) bool) {
+		t.Helper()
+		waittest.Until(t, "both know that it "+what, func() bool {
+			x, here := a.fleet.Snapshot().Machine(m.ID)
+			y, there := b.fleet.Snapshot().Machine(m.ID)
+			return here && there && reflect.DeepEqual(x, y) && want(*y)
+		})
+	}
+	is("is web/2", func(x fleet.Machine) bool {
+		return *x.Replica == *m.Replica && !x.Ready && !x.Died && x.FifthDeath.IsZero()
+	})
+	next := *m
+	next.Checks = []machine.Check{{Name: "servicecheck-00-http-8080", Status: machine.CheckCritical, Passed: true}}
+	a.Machine(&next)
+	is("is ready", func(x fleet.Machine) bool { return x.Ready && x.Failing })
+	last := next
+	last.State, last.Checks, last.Died = machine.Stopped, nil, true
+	last.Deaths = []time.Time{when(5), when(4), when(3), when(2), when(1)}
+	last.Replica = &machine.Replica{Group: "web", Index: 2, Epoch: 4097, Spec: "5bed", Release: "1a2b3c4e"}
+	a.Machine(&last)
+	is("has died", func(x fleet.Machine) bool {
+		return x.Died && !x.Ready && x.FifthDeath.Equal(when(1)) && x.Replica.Epoch == 4097
+	})
+}
+
+func when(s int64) time.Time { return time.UnixMilli(1_790_000_000_000 + s*1000).UTC() }
+
+// TestOddReplicasAreLeftOut: what no steward asks for is not believed of another member.
+func TestOddReplicasAreLeftOut(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]bool{
+		`{"id": "m"}`: false,
+		`{"id": "m", "replica": {"group": "web", "index": 2, "epoch": 1, "spec": "5bec", "release": "1a2b"}}`:  true,
+		`{"id": "m", "replica": {"group": "web", "index": -1, "epoch": 1, "spec": "5bec", "release": "1a2b"}}`: false,
+		`{"id": "m", "replica": {"group": "W B", "index": 2, "epoch": 1, "spec": "5bec", "release": "1a2b"}}`:  false,
+		`{"id": "m", "replica": {"group": "web", "index": 2, "epoch": 2147483648, "spec": "5bec"}}`:            false,
+		`{"id": "m", "replica": {}}`: false,
+	} {
+		var x gossip.Machine
+		if err := json.Unmarshal([]byte(raw), &x); err != nil {
+			t.Fatal(err)
+		}
+		if m := machineOf(x); (m.Replica != nil) != want {
+			t.Errorf("%s: %+v", raw, m.Replica)
+		}
+	}
+}
+
 // TestWhatIsToldOfAMachineIsSmall: each member has it of each machine.
 func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 	t.Parallel()
@@ -81,7 +142,8 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 		t.Errorf("a usual service takes %d bytes more", n)
 	}
 	raw, err := json.Marshal(summary(fleet.Machine{ID: "m"}))
-	if err != nil || strings.Contains(string(raw), "services") || strings.Contains(string(raw), "load") {
+	if err != nil || strings.Contains(string(raw), "services") || strings.Contains(string(raw), "load") ||
+		strings.Contains(string(raw), "replica") || strings.Contains(string(raw), "death") {
 		t.Errorf("of a machine without services is told: %s", raw)
 	}
 }

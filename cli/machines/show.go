@@ -161,6 +161,9 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		line("restarts", "%d by its policy since it last ran for 5 minutes", m.Restarts)
 	}
 	line("app", "%s", m.App)
+	if m.Replica != nil {
+		line("replica", "%s", strings.Map(cli.Printable, m.Replica.String()))
+	}
 	line("worker", "%s in region %s", m.Worker, m.Region)
 	if a, err := netip.ParseAddr(m.PrivateIP); err == nil && !a.IsLoopback() {
 		line("address", "%s", a)

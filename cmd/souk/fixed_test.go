@@ -128,6 +128,7 @@ func fixedMachine() *machine.Machine {
 	return &machine.Machine{ID: "d891275c2e5118", Name: "web-frontend", App: "shop", State: machine.Started,
 		Worker: "fra-1", Region: "fra", HostStatus: "ok", CreatedAt: hoursAgo(3),
 		InstanceID: "01KKKQ8GSPWBZ0TZ1DSA5R3SSV",
+		Replica:    &machine.Replica{Group: "web", Index: 2, Epoch: 4096, Spec: "5bec", Release: "1a2b3c4d5e6f7081"},
 		Placement:  &machine.Placement{Reason: "best score 51.20 of 2 workers that fit (of 3)"},
 		Config: &machine.Config{Guest: &machine.Guest{CPUKind: "shared", CPUs: 2, MemoryMB: 1024},
 			Init: machine.Init{Exec: []string{"/usr/bin/python3", "-m", "http.server", "8080", "--directory",
