@@ -75,7 +75,7 @@ const (
 	KindApp       Kind = "app"
 	KindSecret    Kind = "secret"
 	KindMachine   Kind = "machine"
-	KindService   Kind = "service" // what requests from outside reach of machines
+	KindService   Kind = "service" // what is wanted of an app, and what requests from outside reach of it
 	KindLog       Kind = "log"     // what machines and tasks write
 	KindVolume    Kind = "volume"
 	KindSnapshot  Kind = "snapshot"
@@ -125,13 +125,13 @@ type Route struct {
 // KeptHere reports whether the operation makes something that the process that answers keeps itself: of the others a
 // worker decides whether it has room.
 func (r Route) KeptHere() bool {
-	return r.Verb == VerbCreate && slices.Contains([]Kind{KindApp, KindJob, KindNamespace}, r.Kind)
+	return r.Verb == VerbCreate && slices.Contains([]Kind{KindApp, KindService, KindJob, KindNamespace}, r.Kind)
 }
 
 // Routes returns the whole API.
 func Routes() []Route {
-	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), serviceRoutes(), volumeRoutes(),
-		placingRoutes(), jobRoutes(), quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
+	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), serviceRoutes(), releaseRoutes(),
+		volumeRoutes(), placingRoutes(), jobRoutes(), quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
 	for i := range all {
 		if all[i].Code == 0 {
 			all[i].Code = 200

@@ -38,6 +38,7 @@ type Client struct {
 	AppCalls
 	ImageCalls
 	ServiceCalls
+	ReleaseCalls
 }
 
 // transport makes the requests of all.
@@ -114,7 +115,7 @@ func newClient(t transport) *Client {
 	return &Client{transport: t, ClusterCalls: ClusterCalls{t}, PolicyCalls: PolicyCalls{t},
 		NamespaceCalls: NamespaceCalls{t},
 		AppCalls:       AppCalls{t}, TokenCalls: TokenCalls{t}, ImageCalls: ImageCalls{t},
-		ServiceCalls: ServiceCalls{t}}
+		ServiceCalls: ServiceCalls{t}, ReleaseCalls: ReleaseCalls{t}}
 }
 
 // Addr returns the base URL, or unix:PATH, that the client talks to.

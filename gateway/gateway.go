@@ -43,6 +43,8 @@ type Options struct {
 	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
 	Token  string
 	Tokens Tokens
+	// Stewards lists the members that carry services and that can be heard; nil: those of Cluster, or Self.
+	Stewards func() []cluster.WorkerID
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
@@ -159,6 +161,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
+		&releasesAPI{o.Catalog, g.broker, d, o.stewards(), replicaOf},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

@@ -32,10 +32,9 @@ func (m *Member) Share(c *catalog.Catalog) error {
 				return nil
 			}
 			if value == nil {
-				return objects.Delete(registry.Kind(bucket), key)
+				return deleteRow(objects, bucket, key)
 			}
-			_, err := objects.Put(registry.Kind(bucket), key, schemaRow, value)
-			return err
+			return putRow(objects, bucket, key, value)
 		},
 		Keys: func() [][]byte { return m.identity.GossipKeys().All() },
 		Failed: func(bucket, key string, err error) {
@@ -76,7 +75,7 @@ type importer struct {
 	objects gossip.Objects
 	catalog *catalog.Catalog
 	log     *slog.Logger
-	waiting map[rowKey]bool // rows that hang on another which is not here: a secret on its app
+	waiting map[rowKey]bool // rows that hang on another which is not here, as a secret on its app, or lack a piece
 }
 
 // all imports every object that is not the catalog's already.
@@ -94,7 +93,13 @@ func (i *importer) all() {
 func (i *importer) changes(changes []registry.Change) {
 	some := false
 	for _, x := range changes {
-		if x.Owner != "" || !slices.Contains(catalog.SharedBuckets(), string(x.Kind)) {
+		switch {
+		case x.Owner != "":
+			continue
+		case x.Kind == kindPiece:
+			some = some || len(i.waiting) > 0
+			continue
+		case !slices.Contains(catalog.SharedBuckets(), string(x.Kind)):
 			continue
 		}
 		i.row(rowKey{string(x.Kind), x.Key})
@@ -106,18 +111,18 @@ func (i *importer) changes(changes []registry.Change) {
 }
 
 func (i *importer) row(row rowKey) {
+	lacks := false
 	err := i.catalog.Import(row.bucket, row.key, func() ([]byte, bool) {
 		o, there := i.objects.Newest(registry.Kind(row.bucket), row.key)
-		switch {
-		case !there || o.Deleted:
+		if !there || o.Deleted {
 			return nil, there
-		case o.Payload == nil:
-			return []byte{}, true // an object without content is not one that is gone
 		}
-		return o.Payload, true
+		value, whole := joined(i.objects, row.bucket, o)
+		lacks = !whole
+		return value, whole
 	})
 	delete(i.waiting, row)
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Precondition) {
+	if lacks || fault.Is(err, fault.NotFound) || fault.Is(err, fault.Precondition) {
 		i.waiting[row] = true
 	}
 	if err != nil {

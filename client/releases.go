@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/api"
+)
+
+// ReleaseCalls are what a client asks of what is wanted of an app.
+type ReleaseCalls struct{ transport }
+
+// Deploy makes a release of an app, and has it wanted from now on.
+func (c ReleaseCalls) Deploy(ctx context.Context, app string, in api.NewRelease) (made api.ReleaseMade, err error) {
+	err = c.do(ctx, newCall(api.CreateRelease, app).withBody(in), &made)
+	return made, err
+}
+
+// Releases lists the releases of an app: the one that is wanted, then the others, newest first.
+func (c ReleaseCalls) Releases(ctx context.Context, app string) ([]api.ReleaseEntry, error) {
+	var list api.ReleaseList
+	err := c.do(ctx, newCall(api.ListReleases, app), &list)
+	return list.Releases, err
+}
+
+// Release returns a release whole. ref is its id, or at least the first 6 digits of it.
+func (c ReleaseCalls) Release(ctx context.Context, app, ref string) (r api.Release, err error) {
+	err = c.do(ctx, newCall(api.GetRelease, app, ref), &r)
+	return r, err
+}
+
+// Scale sets how many machines of groups of an app are wanted; the others stay.
+func (c ReleaseCalls) Scale(ctx context.Context, app string, in api.Scale) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.ScaleService, app).withBody(in), &h)
+	return h, err
+}
+
+// Service tells what is wanted of an app, and which machines there are for it.
+func (c ReleaseCalls) Service(ctx context.Context, app string) (s api.ServiceStatus, err error) {
+	err = c.do(ctx, newCall(api.GetService, app), &s)
+	return s, err
+}

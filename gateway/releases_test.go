@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+const webRelease = `{"groups":[{"name":"web","replicas":2,"config":{"image":"demo:1"}},` +
+	`{"name":"job","config":{"image":"demo:2"}}],"note":"first"}`
+
+// TestReleases makes releases, lists them, scales, and reads one by the beginning of its id.
+func TestReleases(t *testing.T) {
+	s := newShop(t).open()
+	for path, code := range map[string]string{"/v1/souk/apps/a/releases": "no_service",
+		"/v1/souk/apps/a/service": "no_service", "/v1/souk/apps/nobody/service": "app_not_found"} {
+		if r := s.want(404, "GET", path, nil); r.failure(t).Souk.Code != code {
+			t.Error(path, r.raw)
+		}
+	}
+	var made api.ReleaseMade
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &made)
+	if made.Head.Number != 1 || made.Head.Release != made.Release || made.Head.By != "own" {
+		t.Fatalf("%+v", made)
+	}
+	var r api.Release
+	s.want(200, "GET", "/v1/souk/apps/a/releases/"+made.Release[:6], nil).into(t, &r)
+	if r.ID != made.Release || r.State != "current" || len(r.Groups) != 2 || *r.Groups[1].Replicas != 1 ||
+		r.Groups[0].Config.Guest == nil {
+		t.Errorf("%+v", r)
+	}
+	s.want(400, "GET", "/v1/souk/apps/a/releases/"+made.Release[:5], nil)
+	s.want(404, "GET", "/v1/souk/apps/a/releases/0123456789", nil)
+	var h api.Head
+	s.want(200, "POST", "/v1/souk/apps/a/scale", `{"counts":{"web":3}}`).into(t, &h)
+	if h.Number != 2 || h.Counts["web"] != 3 || h.Parent != made.Head.ID {
+		t.Errorf("%+v", h)
+	}
+	s.want(200, "POST", "/v1/souk/apps/a/scale", `{"counts":{"web":3}}`).into(t, &h)
+	if h.Number != 2 {
+		t.Errorf("the same counts made number %d", h.Number)
+	}
+	moved := strings.Replace(webRelease, `"note"`, `"parent":"`+made.Head.ID+`","note"`, 1)
+	if e := s.want(409, "POST", "/v1/souk/apps/a/releases", moved).failure(t); e.Souk.Code != "head_moved" {
+		t.Error(e)
+	}
+	var list api.ReleaseList
+	s.want(200, "GET", "/v1/souk/apps/a/releases", nil).into(t, &list)
+	if len(list.Releases) != 2 || list.Releases[0].Groups[0].Wanted != 3 || list.Releases[1].Groups[0].Wanted != 2 ||
+		list.Releases[1].Note != "first" {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestReleasesRefused: what cannot be honoured is refused before anything changes, and names its group.
+func TestReleasesRefused(t *testing.T) {
+	s := newShop(t).open()
+	for body, want := range map[string]string{
+		`{"groups":[]}`: "1 to 64 groups",
+		`{"groups":[{"name":"web","config":{"image":""}}]}`:                                 "group web: config.image is missing",
+		`{"groups":[{"name":"web"}]}`:                                                       "group web: config is missing",
+		`{"groups":[{"name":"web","replicas":2000,"config":{"image":"demo:1"}}]}`:           "0 to 1000",
+		`{"groups":[{"name":"W","config":{"image":"demo:1"}}]}`:                             "cannot name a group",
+		`{"groups":[{"name":"web","config":{"image":"demo:1","auto_destroy":true}}]}`:       "auto_destroy",
+		`{"groups":[{"name":"web","config":{"image":"demo:1"},"scheduling":{"band":"x"}}]}`: "group web: scheduling",
+		`{"groups":[{"name":"web","config":{"image":"demo:1","colour":"red"}}]}`:            "colour",
+		`{"group":[]}`: "group",
+	} {
+		if e := s.want(400, "POST", "/v1/souk/apps/a/releases", body).failure(t); !strings.Contains(e.Error, want) {
+			t.Errorf("%s: %s", body, e.Error)
+		}
+	}
+	s.want(404, "POST", "/v1/souk/apps/nobody/releases", webRelease)
+	s.want(404, "POST", "/v1/souk/apps/a/scale", `{"counts":{"web":1}}`)
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease)
+	for body, code := range map[string]int{`{"counts":{}}`: 400, `{"counts":{"web":-1}}`: 400,
+		`{"counts":{"db":1}}`: 404, `{"counts":{"web":1},"parent":""}`: 409} {
+		s.want(code, "POST", "/v1/souk/apps/a/scale", body)
+	}
+	if all, err := s.catalog.Releases("a"); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestServiceStatus tells per group what is wanted, there and ready, each replica with its machine, and who sees to it.
+func TestServiceStatus(t *testing.T) {
+	s := newShop(t).open()
+	s.with(func(o *Options) {
+		o.Stewards = func() []cluster.WorkerID { return []cluster.WorkerID{"m1", "m2", "m3"} }
+	})
+	var made api.ReleaseMade
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &made)
+	tenure := rollout.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Busy: true}
+	if err := s.catalog.SetTenure("a", tenure); err != nil {
+		t.Fatal(err)
+	}
+	var out api.ServiceStatus
+	s.want(200, "GET", "/v1/souk/apps/a/service", nil).into(t, &out)
+	if len(out.Groups) != 2 || out.Groups[0].Wanted != 2 || out.Groups[0].There != 0 || len(out.Groups[0].Slots) != 2 ||
+		out.Steward != (api.ServiceSteward{Member: "m2", Term: 4, By: "m2", Busy: true}) {
+		t.Fatalf("%+v", out)
+	}
+	var ids []string
+	for range 3 {
+		ids = append(ids, s.launch(`{"config":{"image":"demo:1"}}`).ID)
+	}
+	service, _ := s.catalog.Service("a")
+	spec := service.Release.Group("web").Spec(0)
+	replicas := map[string]*machine.Replica{ids[0]: {Group: "web", Index: 0, Spec: spec},
+		ids[1]: {Group: "web", Index: 0, Spec: "another"}, ids[2]: {Group: "gone", Index: 0, Spec: "another"}}
+	a := &releasesAPI{directory: s.gateway.directory, replica: func(m *fleet.Machine) (*machine.Replica, bool) {
+		return replicas[m.ID], true
+	}}
+	got := a.groups(&service)
+	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||
+		got[1].Name != "job" || got[1].There != 0 || got[2].Name != "gone" || got[2].Wanted != 0 {
+		t.Fatalf("%+v", got)
+	}
+	web := got[0].Slots
+	if web[0].Machine != ids[0] || web[0].Extra || !web[1].Extra || !web[1].Old || web[2].Machine != "" ||
+		web[2].Index != 1 || !got[2].Slots[0].Extra {
+		t.Errorf("%+v", got)
+	}
+}
