@@ -25,7 +25,8 @@ var layers = map[string]int{
 	"placement": 1, "quota": 1, "policy": 1, "market": 1, "auction": 1, "fsm": 1, "lifecycle": 1, "scheduler": 1,
 	"registry": 1, "broadcast": 1, "jobs": 1, "decision": 1, "api": 1, "core": 1,
 	"journal": 2, "disk": 2, "decisionlog": 2, "runtime": 2, "pki": 2, "wire": 2, "gossip": 2, "names": 2,
-	"routing": 1, "proxy": 3, "fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
+	"routing": 1, "services": 3, "proxy": 3,
+	"fleet": 3, "broker": 3, "worker": 3, "gateway": 3, "client": 3, "member": 3, "batch": 3,
 	"health":  3,
 	"catalog": 2, "atrest": 2, "image": 2,
 	"sim": 4, "testcluster": 4,
@@ -53,8 +54,8 @@ var siblings = map[string][]string{
 	"gossip":      {"strangers"},
 	"worker":      {"health"},
 	"testcluster": {"check/history"}, "bench": {"sim/fleet"},
-	"proxy": {"fleet"},
-	"node":  {"batch", "fleet", "gateway", "member", "proxy", "proxy/certs", "worker"},
+	"proxy": {"fleet"}, "services": {"broker", "fleet"},
+	"node": {"batch", "fleet", "gateway", "member", "proxy", "proxy/certs", "services", "worker"},
 }
 
 // forbidden lists what the pure layers may not touch: there is no clock, no chance and no I/O below L2.

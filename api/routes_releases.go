@@ -47,6 +47,12 @@ type NewGroup struct {
 	Config     *machine.Config     `json:"config"`
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
+	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
+	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
+	// SOUK_FENCE). Left out: never of one with a mount, else replace.
+	OnLost string `json:"on_lost,omitempty"`
+	// LostAfter is for how long the worker has not been heard then; left out: 3s.
+	LostAfter *machine.Duration `json:"lost_after,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -148,5 +154,6 @@ type SlotStatus struct {
 	Ready   bool             `json:"ready"`
 	Release string           `json:"release,omitempty"` // for which the machine was made
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
+	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
 }

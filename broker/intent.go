@@ -12,7 +12,8 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Intent says that machines are to be made, and for what. At most one of Gang, Bid and Replaces is set.
+// Intent says that machines are to be made, and for what. At most one of Gang, Bid, Replaces
+// and Replica is set.
 type Intent struct {
 	App      string
 	Launch   *machine.Launch // checked and filled in; it is not changed
@@ -21,6 +22,7 @@ type Intent struct {
 	Gang     *Gang           // several machines of the launch that start together or not at all
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one
+	Replica  *Replica        // it is one of a service's, which no other order makes
 
 	why string // what the decision is made for; "": decision.Create
 }
@@ -62,6 +64,12 @@ type Bid struct {
 	Hold   string // the token of a hold to redeem, "" for none
 	Evict  bool   // machines of lower rank may be evicted
 	Reason string // a sentence for souk explain
+}
+
+// Replica says which replica of a service a machine is to be, and in whose term.
+type Replica struct {
+	machine.Replica
+	Term cluster.Term // of the service's steward; a worker that has obeyed a later one refuses
 }
 
 // Machine is a machine and the worker that has it.
@@ -107,6 +115,7 @@ type Purchase struct {
 	keyed   bool             // a key leads to it, so that it may be asked for again
 	drawn   bool             // so was its name
 	mark    cluster.KeyMark  // of the order's key
+	replica *Replica         // nil: it is none
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder
@@ -137,9 +146,13 @@ func (b *Broker) order(in Intent) *Order {
 		if in.Replaces != nil {
 			p.mark = in.Replaces.KeyMark
 		}
-		if l.ID == "" || in.Gang != nil {
+		switch {
+		case l.ID == "" || in.Gang != nil:
 			l.ID, p.fresh = machine.NewID(b.rand), true
+		case in.Replica != nil:
+			p.fresh = true
 		}
+		p.replica = in.replica()
 		if l.Name != "" && n > 1 {
 			l.Name += "-" + strconv.Itoa(i)
 		}
@@ -172,8 +185,26 @@ func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
 // grant is what a worker is asked to make. The token is of a hold to be redeemed, "" for none.
 func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
-	return lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
+	g := lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
 		Evict: evict, Source: "user", NewID: p.fresh && !p.keyed, KeyMark: p.mark}
+	if p.replica != nil {
+		g.Replica = &p.replica.Replica
+		if !p.replica.Term.IsZero() {
+			g.Term = &p.replica.Term
+		}
+	}
+	return g
+}
+
+// replica returns which replica the machine of an intent is; nil: none. One that takes the place of a replica is the next
+// machine of its slot.
+func (in *Intent) replica() *Replica {
+	if in.Replaces == nil || in.Replaces.Replica == nil {
+		return in.Replica
+	}
+	next := *in.Replaces.Replica
+	next.Epoch++
+	return &Replica{Replica: next}
 }
 
 // beside enters what a request knows of the fleet that was planned together with others.

@@ -141,8 +141,8 @@ func again(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*
 // claimNames keeps the names of the order's machines until it is over. Among several workers a machine without a name
 // is given one that none has; a single worker sees to it by itself.
 func (b *Broker) claimNames(ctx context.Context, o *Order) error {
-	if o.Replaces != nil {
-		return nil // the name is that of the machine that it replaces, whose mover keeps it
+	if o.Replaces != nil || o.Replica != nil {
+		return nil // the name is that of the machine that it replaces, whose mover keeps it, or follows from the id
 	}
 	byName := slices.SortedFunc(slices.Values(o.Purchases),
 		func(x, y *Purchase) int { return strings.Compare(x.Launch.Name, y.Launch.Name) })

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -57,6 +58,14 @@ func (b *Broker) place(ctx context.Context, o *Order) (*Placed, error) {
 	return b.stillThere(ctx, o)
 }
 
+// reason says what an order's decision is made for.
+func (o *Order) reason() string {
+	if o.Replica != nil {
+		return decision.Replica
+	}
+	return cmp.Or(o.why, whyCreate)
+}
+
 // patience is for how long an order may wait: for room, or for a machine to stop.
 func (o *Order) patience() time.Duration {
 	switch {
@@ -79,7 +88,7 @@ func placed(m *machine.Machine) *Placed {
 // nobody for anything: a plan goes the same way.
 func (b *Broker) prepare(ctx context.Context, o *Order) error {
 	for _, p := range o.Purchases {
-		p.record = b.newRecorder(cmp.Or(o.why, whyCreate))
+		p.record = b.newRecorder(o.reason())
 	}
 	if err := b.resolve(ctx, o); err != nil {
 		return err

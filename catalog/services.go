@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -62,7 +63,7 @@ func (c *Catalog) SetTenure(app string, t rollout.Tenure) error {
 	if a, there := c.apps.all[app]; !there || a.Deleting {
 		return NoApp()
 	}
-	if old, there := c.tenures.all[app]; there && old == t {
+	if old, there := c.tenures.all[app]; there && reflect.DeepEqual(old, t) {
 		return nil
 	}
 	return c.commit(c.tenures.put(app, t))

@@ -79,6 +79,7 @@ const (
 	Resize  = "resize"
 	Another = "another" // a create for requests that the machines of a service do not do for
 	Warm    = "warm"    // a create of a machine that a request to come is to wake
+	Replica = "replica" // a create of a machine that a service is to have
 )
 
 // Policy names the policy that decided. Version 0 is built in.

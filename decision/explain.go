@@ -107,6 +107,8 @@ func Explain(d *Decision) []string {
 	switch d.Why {
 	case Warm:
 		say("Nobody asked for it by name: its service keeps a spare for a request to come (services[].warm).")
+	case Replica:
+		say("Nobody asked for it by name: its service is to have it (souk status %s).", d.Request.App)
 	case Another:
 		say("Nobody asked for it by name: requests had it made, as its service allows (services[].create_up_to).")
 	}

@@ -23,10 +23,10 @@ type Machine struct {
 	KeyMark  cluster.KeyMark // of the Idempotency-Key of its create
 
 	// Read by stewards.
-	Replica    *machine.Replica // which replica of a service it is; nil: none. Read only
-	Ready      bool             // see machine.Machine.Ready
-	Died       bool             // it is down unasked, and stays so; see machine.Machine
-	FifthDeath time.Time        // of its unasked ends, newest first; zero: it has had fewer
+	Replica *machine.Replica // which replica of a service it is; nil: none. Read only
+	Ready   bool             // see machine.Machine.Ready
+	Died    bool             // it is down unasked, and stays so; see machine.Machine
+	Loops   bool             // when it last died that was the fifth time in a short while: see machine.Machine.Loops
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
@@ -54,7 +54,7 @@ func Summary(x *machine.Machine) Machine {
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
-		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, FifthDeath: x.FifthDeath(),
+		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Loops: x.Loops(),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 

@@ -43,7 +43,7 @@ type Options struct {
 	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
 	Token  string
 	Tokens Tokens
-	// Stewards lists the members that carry services and that can be heard; nil: those of Cluster, or Self.
+	// Stewards lists the members that carry services and that can be heard; nil: this process is alone.
 	Stewards func() []cluster.WorkerID
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
@@ -119,6 +119,9 @@ func (o *Options) fill() {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+	if o.Stewards == nil {
+		o.Stewards = func() []cluster.WorkerID { return []cluster.WorkerID{o.Self} }
+	}
 	if o.PageBytes == 0 {
 		o.PageBytes = 16 << 20
 	}
@@ -161,7 +164,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
-		&releasesAPI{o.Catalog, g.broker, d, o.stewards(), replicaOf},
+		&releasesAPI{o.Catalog, g.broker, d, o.Stewards},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

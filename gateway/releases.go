@@ -12,7 +12,6 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -22,7 +21,6 @@ type releasesAPI struct {
 	broker    releaseBroker
 	directory *directory
 	stewards  func() []cluster.WorkerID
-	replica   func(*fleet.Machine) (of *machine.Replica, ready bool)
 }
 
 // releaseCatalog is what it needs of the catalog.
@@ -39,27 +37,6 @@ type releaseCatalog interface {
 type releaseBroker interface {
 	FreeOutside(app string, c *machine.Config) error
 }
-
-// stewards returns what lists the members that carry services.
-func (o *Options) stewards() func() []cluster.WorkerID {
-	switch {
-	case o.Stewards != nil:
-		return o.Stewards
-	case o.Cluster == nil:
-		return func() []cluster.WorkerID { return []cluster.WorkerID{o.Self} }
-	}
-	return func() (out []cluster.WorkerID) {
-		for _, m := range o.Cluster.Members() {
-			if m.Heard() && !m.Removed {
-				out = append(out, m.ID)
-			}
-		}
-		return out
-	}
-}
-
-// replicaOf returns which replica of a service a machine is, and whether it is ready; nil: it is none.
-func replicaOf(*fleet.Machine) (of *machine.Replica, ready bool) { return nil, false }
 
 // handlers returns what it serves.
 func (a *releasesAPI) handlers() handlers {
@@ -87,7 +64,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 			return fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: rollout.OnLost(g.OnLost), LostAfter: g.LostAfter})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -194,7 +171,7 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter})
 	}
 	return out
 }
@@ -226,7 +203,7 @@ func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	t := s.Tenure
 	out := api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
-		Member: rollout.StewardOf(app, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
+		Member: rollout.StewardOf(s.App.ID, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
 	if s.Why != nil {
 		out.Why = s.Why.Error()
 	}
@@ -270,18 +247,21 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	known, out := a.directory.fleet.Snapshot(), map[string][]api.SlotStatus{}
 	for m := range known.MachinesOf(s.App.Name) {
-		of, ready := a.replica(m)
+		of := m.Replica
 		if of == nil || m.State == machine.Destroyed || m.State == machine.Destroying {
 			continue
 		}
 		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,
-			Ready: ready, Release: of.Release}
+			Ready: m.Ready && !m.Failing, Release: of.Release}
+		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
+			x.Held = s.Tenure.Held[i].Why
+		}
 		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
 			x.Unheard, x.Ready = true, false
 		}
 		if s.Release != nil {
 			g := s.Release.Group(of.Group)
-			x.Old = g == nil || of.Spec != g.Spec(s.Release.Secrets)
+			x.Old = g == nil || of.Spec != g.Spec(s.Release.Secrets, s.Head.Restarted)
 		}
 		out[of.Group] = append(out[of.Group], x)
 	}

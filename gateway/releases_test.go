@@ -110,19 +110,25 @@ func TestServiceStatus(t *testing.T) {
 		ids = append(ids, s.launch(`{"config":{"image":"demo:1"}}`).ID)
 	}
 	service, _ := s.catalog.Service("a")
-	spec := service.Release.Group("web").Spec(0)
+	spec := service.Release.Group("web").Spec(0, 0)
 	replicas := map[string]*machine.Replica{ids[0]: {Group: "web", Index: 0, Spec: spec},
 		ids[1]: {Group: "web", Index: 0, Spec: "another"}, ids[2]: {Group: "gone", Index: 0, Spec: "another"}}
-	a := &releasesAPI{directory: s.gateway.directory, replica: func(m *fleet.Machine) (*machine.Replica, bool) {
-		return replicas[m.ID], true
-	}}
-	got := a.groups(&service)
+	known := s.gateway.directory.fleet
+	for id, r := range replicas {
+		m, _ := known.Snapshot().Machine(id)
+		next := *m
+		next.Replica = r
+		known.Update(func(e *fleet.Edit) { e.Machine(next) })
+	}
+	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}}
+	got := (&releasesAPI{directory: s.gateway.directory}).groups(&service)
 	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||
 		got[1].Name != "job" || got[1].There != 0 || got[2].Name != "gone" || got[2].Wanted != 0 {
 		t.Fatalf("%+v", got)
 	}
 	web := got[0].Slots
-	if web[0].Machine != ids[0] || web[0].Extra || !web[1].Extra || !web[1].Old || web[2].Machine != "" ||
+	if web[0].Machine != ids[0] || web[0].Held != "it dies" || web[0].Extra || !web[1].Extra ||
+		!web[1].Old || web[2].Machine != "" ||
 		web[2].Index != 1 || !got[2].Slots[0].Extra {
 		t.Errorf("%+v", got)
 	}

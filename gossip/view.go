@@ -34,10 +34,10 @@ type Machine struct {
 	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
 
 	// Read by stewards; see package fleet.
-	Replica    *machine.Replica `json:"replica,omitempty"`
-	Ready      bool             `json:"ready,omitempty"`
-	Died       bool             `json:"died,omitempty"`
-	FifthDeath time.Time        `json:"fifth_death,omitzero"`
+	Replica *machine.Replica `json:"replica,omitempty"`
+	Ready   bool             `json:"ready,omitempty"`
+	Died    bool             `json:"died,omitempty"`
+	Loops   bool             `json:"loops,omitempty"`
 
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`

@@ -171,13 +171,12 @@ func (m *Machine) Ready() bool {
 		func(h HealthCheck) bool { return m.gates(h.Name) })
 }
 
-// FifthDeath returns when the machine ended for the fifth time back from now though nobody had asked for that; zero
-// where it did not as often.
-func (m *Machine) FifthDeath() time.Time {
-	if len(m.Deaths) < MaxDeaths {
-		return time.Time{}
-	}
-	return m.Deaths[MaxDeaths-1]
+// loopTime is how close together MaxDeaths deaths are of a machine that loops.
+const loopTime = 5 * time.Minute
+
+// Loops reports whether the machine's last death was the fifth within 5 minutes, by the clock of its worker.
+func (m *Machine) Loops() bool {
+	return len(m.Deaths) >= MaxDeaths && m.Deaths[0].Sub(m.Deaths[MaxDeaths-1]) <= loopTime
 }
 
 // gates reports whether requests depend on a check.

@@ -149,3 +149,23 @@ func TestReady(t *testing.T) {
 		}
 	}
 }
+
+// TestLoops: five deaths within 5 minutes, whenever that was.
+func TestLoops(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		deaths []time.Duration // before the newest
+		want   bool
+	}{
+		{nil, false}, {[]time.Duration{1, 2, 3}, false}, {[]time.Duration{60, 120, 180, 300}, true},
+		{[]time.Duration{60, 120, 180, 301}, false},
+	} {
+		m := machine.Machine{Deaths: []time.Time{at}}
+		for _, before := range c.deaths {
+			m.Deaths = append(m.Deaths, at.Add(-before*time.Second))
+		}
+		if m.Loops() != c.want {
+			t.Errorf("%v: %v", m.Deaths, m.Loops())
+		}
+	}
+}

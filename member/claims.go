@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -13,6 +14,35 @@ const claimsSince = 20261122
 
 // DecideBy gives the member what decides claims that others ask it for. It is called before Run.
 func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
+
+// stewardsSince is the capability from which on a member carries services.
+const stewardsSince = 20261126
+
+// CarryBy gives the member what carries services. It is called before Run.
+func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }
+
+// Stuck asks another member for how long the services that it carries have not come round.
+func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration, error) {
+	f, known := m.Other(id)
+	if !known {
+		return 0, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+	}
+	if err := f.unheard(); err != nil {
+		return 0, err
+	}
+	return f.Link.Stuck(ctx)
+}
+
+// Stewards lists the members that may carry services: those that can be heard, are not removed, and are new enough; this
+// one among them.
+func (m *Member) Stewards() (ids []cluster.WorkerID) {
+	for _, x := range m.cluster.Members() {
+		if x.Self || !m.removedFor(x.ID) && x.Heard() && x.Capability >= stewardsSince {
+			ids = append(ids, x.ID)
+		}
+	}
+	return ids
+}
 
 // Deciders lists the members that may decide claims: those that are known, not removed, and new enough.
 func (m *Member) Deciders() []cluster.WorkerID {

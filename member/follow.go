@@ -216,7 +216,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
-		Replica: x.Replica, Ready: x.Ready, Died: x.Died, FifthDeath: x.FifthDeath,
+		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Loops: x.Loops,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load)}
 	if x.Replica != nil && x.Replica.Check() != nil {

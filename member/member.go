@@ -68,6 +68,7 @@ type Member struct {
 	follower follower
 	own      *fleet.Own // of the own worker; set when begun
 	decider  wire.Decider
+	stewards wire.Stewards
 	tell     reporter
 	telling  sync.Mutex   // of a machine: the fleet and the others are told in one order
 	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
@@ -246,7 +247,7 @@ func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.signer(),
 		Members: m.addresses,
-		Known:   m.known, Denied: deniedAt(m), Claims: m.decider,
+		Known:   m.known, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },

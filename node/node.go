@@ -32,6 +32,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/services"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -109,25 +110,26 @@ type Worker struct {
 
 // Node is the workers and the gateway of one process.
 type Node struct {
-	o       Options
-	fleet   *fleet.Fleet  // what is known of these workers and, in a cluster, of the others
-	images  *image.Store  // of all workers here; nil: none
-	network *oci.Network  // of their containers; nil: they have loopback alone
-	inside  *names.Server // where containers find each other; nil: nowhere
-	between *between      // to the containers of other hosts; nil: there is no way
-	workers []*worker.Worker
-	owns    []*fleet.Own    // of workers, where this process is alone
-	proxy   *proxy.Proxy    // nil: there is none
-	certs   *certs.Certs    // of the proxy; nil: it has none
-	loads   *fleet.Loads    // what the proxy counts, where this process is alone
-	runners []*batch.Runner // of workers, in the same order
-	buyer   *batch.Buyer
-	catalog *catalog.Catalog
-	tokens  *member.Tokens // nil: this process is alone
-	gateway *gateway.Gateway
-	server  *http.Server
-	reserve *disk.Reserve  // nil: none is kept
-	closers []func() error // in the order of opening
+	o        Options
+	fleet    *fleet.Fleet  // what is known of these workers and, in a cluster, of the others
+	images   *image.Store  // of all workers here; nil: none
+	network  *oci.Network  // of their containers; nil: they have loopback alone
+	inside   *names.Server // where containers find each other; nil: nowhere
+	between  *between      // to the containers of other hosts; nil: there is no way
+	workers  []*worker.Worker
+	owns     []*fleet.Own    // of workers, where this process is alone
+	proxy    *proxy.Proxy    // nil: there is none
+	certs    *certs.Certs    // of the proxy; nil: it has none
+	loads    *fleet.Loads    // what the proxy counts, where this process is alone
+	runners  []*batch.Runner // of workers, in the same order
+	buyer    *batch.Buyer
+	catalog  *catalog.Catalog
+	tokens   *member.Tokens // nil: this process is alone
+	gateway  *gateway.Gateway
+	services *services.Services
+	server   *http.Server
+	reserve  *disk.Reserve  // nil: none is kept
+	closers  []func() error // in the order of opening
 }
 
 // New opens all that the process is made of. On an error it closes again what it had opened.

@@ -240,7 +240,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		own[m.ID()] = ownWorker{n.workers[0], m}
 		options.Tokens = n.tokens
 		options.Evictions = member.NewEvictions(m, n.tokens, n.catalog)
-		options.Cluster, options.Peers, options.Self = m, m, m.ID()
+		options.Cluster, options.Peers, options.Self, options.Stewards = m, m, m.ID(), m.Stewards
 	}
 	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {
 		if w, here := own[id]; here || n.o.Member == nil {
@@ -256,6 +256,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		m.DecideBy(g.Claims())
 	}
 	n.gateway, n.server = g, g.Server()
+	n.openServices(options.Worker)
 	n.closers = append(n.closers, func() error { g.Close(); return nil })
 	return nil
 }

@@ -43,6 +43,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.between != nil {
 		g.Go(func() error { n.between.run(gctx); return nil })
 	}
+	g.Go(func() error { n.services.Run(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	g.Go(func() error { n.reserve.Keep(gctx); return nil })
 	if n.images != nil {

@@ -61,12 +61,13 @@ type Options struct {
 	// Pull answers an exchange of records. It must let peer speak of itself only.
 	Pull func(ctx context.Context, peer Peer, body []byte) ([]byte, error)
 	// Claims decides what must be unique in an app; nil: this member decides nothing.
-	Claims Decider
-	Limits Limits
-	Log    *slog.Logger
-	Now    func() time.Time // nil: time.Now
-	Boot   string           // of this process; see Client.Boot
-	Keys   func() int       // the generation of the keys of gossip that this member has taken; nil: 0
+	Claims   Decider
+	Stewards Stewards // nil: this member carries no services
+	Limits   Limits
+	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
+	Boot     string           // of this process; see Client.Boot
+	Keys     func() int       // the generation of the keys of gossip that this member has taken; nil: 0
 	// NewerKeys is told that the keys of gossip of a generation are to be had from an issuer, and where that is called.
 	// It must not wait; nil: this member has none to be renewed.
 	NewerKeys func(by Peer, generation int, addr string)

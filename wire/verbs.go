@@ -145,14 +145,15 @@ func (a *volumeArgs) check() error {
 // routes gives everything that a server answers, with who may ask it.
 func routes() map[string]route {
 	all := map[string]route{
-		pathHello:  {serve: (*Server).hello},
-		pathPull:   {serve: (*Server).pull},
-		pathJoin:   {serve: (*Server).join, open: true},
-		pathRenew:  {serve: (*Server).renew},
-		pathBundle: {serve: (*Server).bundle},
-		pathTokens: {serve: (*Server).tokens},
-		pathKeys:   {role: pki.Issuer, serve: (*Server).keys},
-		pathClaim:  {role: pki.Gateway, serve: (*Server).claim},
+		pathHello:   {serve: (*Server).hello},
+		pathPull:    {serve: (*Server).pull},
+		pathJoin:    {serve: (*Server).join, open: true},
+		pathRenew:   {serve: (*Server).renew},
+		pathBundle:  {serve: (*Server).bundle},
+		pathTokens:  {serve: (*Server).tokens},
+		pathKeys:    {role: pki.Issuer, serve: (*Server).keys},
+		pathClaim:   {role: pki.Gateway, serve: (*Server).claim},
+		pathSteward: {role: pki.Gateway, serve: (*Server).steward},
 
 		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
 		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},

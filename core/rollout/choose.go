@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 )
 
 // Tenure is what all members know of a service's steward: the newest term that one has begun. It is written when a
@@ -11,10 +12,16 @@ import (
 type Tenure struct {
 	Term cluster.Term `json:"term"`
 	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
+	Held []Held       `json:"held,omitempty"`
 }
 
 // Check refuses a tenure that no steward has.
-func (t *Tenure) Check() error { return t.Term.Check() }
+func (t *Tenure) Check() error {
+	if len(t.Held) > MaxHeld {
+		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
+	}
+	return t.Term.Check()
+}
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an
 // app. A member that is busy with it stays, so that what it has begun is not begun anew; of a service at rest it is the

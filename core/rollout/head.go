@@ -25,7 +25,7 @@ type Head struct {
 	Why     string         `json:"why"`
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
-	// Restarted counts how often the machines of the service were to be restarted: each begins at the newest.
+	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
 	Restarted uint64 `json:"restarted,omitempty"`
 	Past      []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -40,19 +41,61 @@ type Group struct {
 	Config     *machine.Config     `json:"config"`
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
+	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
+	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: DefaultLostAfter.
+	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+}
+
+// OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
+type OnLost string
+
+// What can become of it.
+const (
+	Replace OnLost = "replace" // another machine is made: two may run until the worker is heard again
+	Never   OnLost = "never"   // none is: the worker is waited for
+	Fenced  OnLost = "fenced"  // as Replace; what the machines write to refuses the older by its SOUK_FENCE
+)
+
+// Bounds of LostAfter.
+const (
+	DefaultLostAfter = 3 * time.Second
+	leastLostAfter   = time.Second
+	mostLostAfter    = 24 * time.Hour
+)
+
+// Lost returns what becomes of the group's machines at a worker that cannot be heard: where nobody said it, one with a
+// volume is waited for, and others are replaced.
+func (g *Group) Lost() OnLost {
+	switch {
+	case g.OnLost != "":
+		return g.OnLost
+	case len(g.Config.Mounts) > 0:
+		return Never
+	}
+	return Replace
+}
+
+// lostAfter returns for how long a worker has not been heard whose machines of the group are lost.
+func (g *Group) lostAfter() time.Duration {
+	if g.LostAfter == nil {
+		return DefaultLostAfter
+	}
+	return g.LostAfter.Duration
 }
 
 // ID returns the release's name: 32 hexadecimal digits of the hash of its JSON.
 func (r *Release) ID() string { return hash(r) }
 
 // Spec returns a hash of what a machine of the group is to be: two groups of the same spec make the same machines.
-func (g *Group) Spec(secrets uint64) string {
+// restarted is how often they were to be restarted (Head.Restarted).
+func (g *Group) Spec(secrets, restarted uint64) string {
 	return hash(struct {
 		Config     *machine.Config
 		Scheduling *machine.Scheduling
 		Region     string
 		Secrets    uint64
-	}{g.Config, g.Scheduling, g.Region, secrets})
+		Restarted  uint64
+	}{g.Config, g.Scheduling, g.Region, secrets, restarted})
 }
 
 // hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.
@@ -106,7 +149,7 @@ func (r *Release) Check() error {
 		if err := checkCount(g.Name, g.Replicas); err != nil {
 			return err
 		}
-		if err := g.keepable(); err != nil {
+		if err := cmp.Or(g.keepable(), g.checkLost()); err != nil {
 			return err
 		}
 	}
@@ -128,6 +171,21 @@ func (g *Group) keepable() error {
 	case g.Replicas > 1 && slices.ContainsFunc(g.Config.Mounts, func(m machine.Mount) bool { return m.Volume != "" }):
 		return invalid("group %s has %d replicas and a mount of one volume by its id, which one machine can have: "+
 			"name the volume by its name, or ask for 1 replica", g.Name, g.Replicas)
+	}
+	return nil
+}
+
+func (g *Group) checkLost() error {
+	switch after := g.lostAfter(); {
+	case !slices.Contains([]OnLost{"", Replace, Never, Fenced}, g.OnLost):
+		return invalid("group %s says on_lost = %q; use %s, %s or %s", g.Name,
+			fault.Clip(string(g.OnLost), 40), Replace, Never, Fenced)
+	case after < leastLostAfter || after > mostLostAfter:
+		return invalid("group %s says lost_after = %v; %v to %v are possible", g.Name, after, leastLostAfter,
+			mostLostAfter)
+	case g.OnLost == Fenced && len(g.Config.Mounts) > 0, g.OnLost == Replace && len(g.Config.Mounts) > 0:
+		return invalid("group %s has a volume, which is at one worker, so no other can replace its machine: say "+
+			"on_lost = never, or leave it out", g.Name)
 	}
 	return nil
 }

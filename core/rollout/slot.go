@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"reflect"
 	"strconv"
 
 	"github.com/soukhq/souk/cluster"
@@ -35,6 +36,26 @@ func (s Slot) MachineID(app string, epoch uint64) string {
 // MachineName returns the name of the slot's machine with an id: no other has it.
 func (s Slot) MachineName(id string) string {
 	return s.Group + "-" + strconv.Itoa(s.Index) + "-" + id[:min(4, len(id))]
+}
+
+// Launch returns the launch of the machine with an id that is to stand for a slot of the group. Where the group says nothing
+// of its place, its machines go to as many workers as there are.
+func (g *Group) Launch(s Slot, id string, secrets uint64) *machine.Launch {
+	l := &machine.Launch{ID: id, Name: s.MachineName(id), Region: g.Region, Config: g.Config}
+	var at machine.Scheduling
+	if g.Scheduling != nil {
+		at = *g.Scheduling
+	}
+	if len(at.Spread) == 0 && len(at.Affinity) == 0 && g.Replicas != 1 {
+		at.Spread = []machine.Spread{{Attribute: "worker"}}
+	}
+	if !reflect.DeepEqual(at, machine.Scheduling{}) {
+		l.Scheduling = &at
+	}
+	if secrets > 0 {
+		l.MinSecretsVersion = &secrets
+	}
+	return l
 }
 
 // epochBits is for how many machines of one slot a term has epochs.

@@ -15,6 +15,7 @@ import (
 // Bounds of a steward.
 const (
 	mostOrders = 64          // of one service under way
+	mostMakes  = 3           // of one slot: what is wanted can change while one waits for its image
 	believe    = time.Minute // that what was ordered is so, where the fleet has not told of it yet
 	upFor      = time.Minute // that a machine must run so that its next death is a first one
 )
@@ -30,18 +31,21 @@ type Want struct {
 	App     string // the app's own id
 	Head    *Head
 	Release *Release // the head's
+	Held    []Held   // as the steward has last written
 }
 
 // Standing is a machine of a service, as the fleet knows it.
 type Standing struct {
 	ID, Instance string
 	machine.Replica
-	Worker     cluster.WorkerID
-	State      machine.State
-	Unheard    bool      // its worker cannot be asked
-	Ready      bool      // it is up, and the checks that requests depend on have passed
-	Died       bool      // it ended by itself, and its worker does not start it again
-	FifthDeath time.Time // when it ended by itself for the fifth time, counted from the newest; zero: it did not
+	Worker   cluster.WorkerID
+	State    machine.State
+	Unheard  bool      // its worker cannot be asked
+	Silent   time.Time // since when it has not been heard, where it is not
+	Ready    bool      // it is up, and the checks that requests depend on have passed
+	Died     bool      // it ended by itself, and its worker does not start it again
+	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
+	Cordoned bool      // no request goes there
 }
 
 // slot returns which slot it stands for.
@@ -50,6 +54,12 @@ func (m *Standing) slot() Slot { return Slot{m.Group, m.Index} }
 // leaves reports whether the machine is going, or gone.
 func (m *Standing) leaves() bool {
 	return m.State == machine.Destroying || m.State == machine.Destroyed
+}
+
+// up reports whether its program runs, or has just been told to end.
+func (m *Standing) up() bool {
+	return m.State == machine.Started || m.State == machine.Stopping || m.State == machine.Restarting ||
+		m.State == machine.Suspending
 }
 
 // asleep reports whether the machine is down and may be: somebody stopped it, or it rests until a request comes.
@@ -65,6 +75,7 @@ const (
 	Make   Verb = "make"   // a machine for a slot, at whichever worker takes it
 	Remove Verb = "remove" // destroy one; requests that it has are answered before
 	Start  Verb = "start"  // one that died
+	Hold   Verb = "hold"   // stop one that dies again and again, and let no request start it
 )
 
 // Order is one thing to be done, by the steward's term.
@@ -75,6 +86,7 @@ type Order struct {
 	Replica  machine.Replica
 	Worker   cluster.WorkerID // that has it; of Make ""
 	Instance string           // that it must still have; of Make ""
+	Kill     bool             // of Remove: it is not up, so nothing is waited for
 	Why      string           // one sentence
 }
 
@@ -84,8 +96,12 @@ func (o *Order) Slot() Slot { return Slot{o.Replica.Group, o.Replica.Index} }
 // Next is what a steward does next.
 type Next struct {
 	Orders []Order
-	// Term is the least number of a term that the steward must begin first; 0: it has one, or needs none.
-	Term  uint64
+	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
+	// none.
+	Term uint64
+	// Held is what the steward must write before it looks again, where Hold says so: which machines are held.
+	Held  []Held
+	Hold  bool
 	Busy  bool      // there is something to do, or under way
 	Again time.Time // when to look again where nothing changes; zero: there is no need
 }
@@ -94,6 +110,7 @@ type Next struct {
 // concurrent use.
 type Steward struct {
 	term     cluster.Term
+	resting  bool   // it has said that it has done all
 	least    uint64 // the number of its next term
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
@@ -103,13 +120,17 @@ type Steward struct {
 
 // slotWork is what a steward remembers of a slot.
 type slotWork struct {
-	epoch    uint64 // the newest that it has asked for
-	asked    bool   // it has asked for one
-	making   bool
+	epoch    uint64    // the newest that it has asked for
+	asked    bool      // it has asked for one
+	making   int       // orders under way
+	spec     string    // of the newest
 	failures int       // of makes, in a row
 	at       time.Time // it makes none before
 	why      error     // the newest failure; nil: none since one was made
 }
+
+// makes reports whether a machine of a spec is being made.
+func (w *slotWork) makes(spec string) bool { return w.making > 0 && w.spec == spec }
 
 // machineWork is what it remembers of a machine.
 type machineWork struct {
@@ -127,7 +148,11 @@ func NewSteward(seen cluster.Term) *Steward {
 }
 
 // Begin takes the steward's term, which all can know of by now.
-func (s *Steward) Begin(t cluster.Term) { s.term = t }
+func (s *Steward) Begin(t cluster.Term) { s.term, s.resting = t, false }
+
+// Rest takes that all can know that the steward has done all. It must begin again before its next order; its term may be
+// the same.
+func (s *Steward) Rest() { s.resting = true }
 
 // Term returns the term; zero: it has begun none.
 func (s *Steward) Term() cluster.Term { return s.term }
@@ -135,7 +160,7 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}}
+	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}, lost: map[*Standing]bool{}}
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		m := &standing[i]
@@ -143,15 +168,16 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 		if !m.leaves() && !s.removed(now, m.ID) {
 			p.by[m.slot()] = append(p.by[m.slot()], m)
 		}
-		if t := m.Epoch >> epochBits; t > s.term.Number && s.term.Number > 0 { // a steward of a later term was here
-			s.least, s.term = t+1, cluster.Term{}
+		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
+			s.over(t)
 		}
 	}
+	p.holds()
 	p.groups()
 	p.surplus()
 	s.forget(now, known, &p)
-	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
-	if p.out.Term > 0 {
+	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.out.Hold || p.wants
+	if p.out.Term > 0 || p.out.Hold {
 		p.out.Orders = nil
 		return p.out
 	}
@@ -173,7 +199,7 @@ func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
 		return !w.busy && !known[id] && (w.done.IsZero() || !now.Before(w.done.Add(believe)))
 	})
 	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
-		over := !w.making && !p.wanted[slot] && len(p.by[slot]) == 0
+		over := w.making == 0 && !p.wanted[slot] && len(p.by[slot]) == 0
 		if over && w.asked {
 			s.floor = max(s.floor, w.epoch+1)
 		}
@@ -186,7 +212,8 @@ func (s *Steward) enter(o *Order) {
 	s.under++
 	if o.Verb == Make {
 		w := s.slot(o.Slot())
-		w.making, w.asked, w.epoch = true, true, o.Replica.Epoch
+		w.making++
+		w.asked, w.epoch, w.spec = true, o.Replica.Epoch, o.Replica.Spec
 		return
 	}
 	w := s.machine(o.Machine)
@@ -219,7 +246,10 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	}
 	if o.Verb == Make {
 		w := s.slot(o.Slot())
-		w.making, w.why = false, err
+		if w.making--; o.Replica.Spec != w.spec {
+			return // what is wanted now is another thing
+		}
+		w.why = err
 		if err == nil {
 			w.failures, w.at = 0, time.Time{}
 			return
@@ -247,11 +277,13 @@ const CodeOldTerm = "old_term"
 // outbid takes that a worker has obeyed a higher term. Who is still the steward begins a higher one.
 func (s *Steward) outbid(e *fault.Error) {
 	if in, is := e.Detail.(cluster.Term); is {
-		s.least = max(s.least, in.Number+1)
+		s.over(in.Number)
 	}
-	s.least = max(s.least, s.term.Number+1)
-	s.term = cluster.Term{}
+	s.over(s.term.Number)
 }
+
+// over ends the steward's term. Its next one is beyond a number.
+func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1), cluster.Term{} }
 
 // after returns the time until something is tried again.
 func after(err error, d backoff.Doubling, failures int) time.Duration {
@@ -276,6 +308,8 @@ type pass struct {
 	now    time.Time
 	want   *Want
 	by     map[Slot][]*Standing // machines that stay, by slot
+	held   map[string]*Held     // by machine
+	lost   map[*Standing]bool   // machines that others take the places of
 	wanted map[Slot]bool
 	wants  bool // something is to be done, now or later
 	out    Next
@@ -286,13 +320,14 @@ func (p *pass) groups() {
 	p.wanted = map[Slot]bool{}
 	for i := range p.want.Release.Groups {
 		g := &p.want.Release.Groups[i]
-		spec := g.Spec(p.want.Release.Secrets)
+		spec := g.Spec(p.want.Release.Secrets, p.want.Head.Restarted)
 		n := p.want.Head.Count(g)
+		p.lose(g, n)
 		replacing := p.settling(g, spec, n)
 		for index := range n {
 			slot := Slot{g.Name, index}
 			p.wanted[slot] = true
-			p.look(slot, spec, &replacing)
+			p.look(slot, g, spec, &replacing)
 		}
 	}
 }
@@ -301,10 +336,9 @@ func (p *pass) groups() {
 // number bounds how many more are replaced.
 func (p *pass) settling(g *Group, spec string, n int) (count int) {
 	for index := range n {
-		list := p.by[Slot{g.Name, index}]
-		best, old := split(list, spec)
+		best, old := p.split(Slot{g.Name, index}, g, spec)
 		w := p.slots[Slot{g.Name, index}]
-		if w != nil && w.making && len(old) > 0 || len(best) > 0 && !settled(best[0]) {
+		if w != nil && w.makes(spec) && len(old) > 0 || len(best) > 0 && !settled(best[0]) {
 			count++
 		}
 	}
@@ -314,18 +348,40 @@ func (p *pass) settling(g *Group, spec string, n int) (count int) {
 // settled reports whether a machine is what it is to be: it is up, or rests.
 func settled(m *Standing) bool { return m.Ready || m.asleep() || m.Unheard }
 
-// split returns the machines of a slot that are of a spec, the one that stays first, and the others.
-func split(list []*Standing, spec string) (of, others []*Standing) {
-	for _, m := range list {
-		if m.Spec == spec {
+// lose notes which machines of a group are lost: their worker has not been heard for long enough, and another may be made.
+func (p *pass) lose(g *Group, n int) {
+	if g.Lost() == Never {
+		return
+	}
+	for index := range n {
+		for _, m := range p.by[Slot{g.Name, index}] {
+			if m.Unheard && !p.waits(m.Silent.Add(g.lostAfter())) {
+				p.lost[m] = true
+			}
+		}
+	}
+}
+
+// split returns the machines of a slot that are of a spec, the one that stays first, and the others; those that are lost
+// left out. What stays is the one that is up, and of several the oldest: it was there before others took it for lost.
+// Where they are told apart by SOUK_FENCE the newest stays, since what they write to refuses the others.
+func (p *pass) split(s Slot, g *Group, spec string) (of, others []*Standing) {
+	for _, m := range p.by[s] {
+		switch {
+		case p.lost[m]:
+		case m.Spec == spec:
 			of = append(of, m)
-		} else {
+		default:
 			others = append(others, m)
 		}
 	}
+	age := 1
+	if g.Lost() == Fenced {
+		age = -1
+	}
 	slices.SortFunc(of, func(a, b *Standing) int {
 		return cmp.Or(-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
-			cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Worker, b.Worker))
+			compareBool(a.asleep(), b.asleep()), age*cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Worker, b.Worker))
 	})
 	return of, others
 }
@@ -341,13 +397,13 @@ func compareBool(a, b bool) int {
 }
 
 // look looks at one slot. replacing counts the slots of its group that are being replaced.
-func (p *pass) look(slot Slot, spec string, replacing *int) {
-	of, others := split(p.by[slot], spec)
+func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
+	of, others := p.split(slot, g, spec)
 	switch {
 	case len(of) == 0 && len(others) == 0:
 		p.make(slot, spec, "it has no machine")
 	case len(of) == 0:
-		if p.wants = true; *replacing == 0 {
+		if p.wants = true; *replacing == 0 || !slices.ContainsFunc(others, settled) { // which is of no use as it is
 			*replacing++
 			p.make(slot, spec, "its machine is of another release")
 		}
@@ -355,6 +411,9 @@ func (p *pass) look(slot Slot, spec string, replacing *int) {
 	default:
 		for _, twin := range of[1:] {
 			p.remove(twin, "another machine stands for "+slot.String())
+		}
+		if p.hold(of[0]) {
+			return
 		}
 		if settled(of[0]) {
 			for _, m := range others {
@@ -399,7 +458,7 @@ func later(a, b time.Time) time.Time {
 func (p *pass) make(slot Slot, spec, why string) {
 	w := p.slot(slot)
 	p.wants = true
-	if w.making || p.waits(w.at) || p.full() {
+	if w.makes(spec) || w.making == mostMakes || w.spec == spec && p.waits(w.at) || p.full() {
 		return
 	}
 	seen, known := w.epoch, w.asked
@@ -410,10 +469,10 @@ func (p *pass) make(slot Slot, spec, why string) {
 		seen, known = p.floor-1, true
 	}
 	epoch, ok := nextEpoch(p.term, seen, known)
-	if !ok || p.term.IsZero() {
-		if p.out.Term = max(p.least, p.term.Number+1, 1); !p.term.IsZero() {
-			p.least, p.term = p.out.Term, cluster.Term{}
-		}
+	if !ok && !p.term.IsZero() {
+		p.over(p.term.Number)
+	}
+	if !p.begun() {
 		return
 	}
 	id := slot.MachineID(p.want.App, epoch)
@@ -434,12 +493,24 @@ func (p *pass) order(m *Standing, v Verb, why string) {
 	if m.Unheard || w.busy || p.waits(w.at) || p.full() {
 		return
 	}
-	if p.term.IsZero() {
-		p.out.Term = max(p.least, 1)
+	if !p.begun() {
 		return
 	}
 	p.out.Orders = append(p.out.Orders, Order{Verb: v, Term: p.term, Machine: m.ID, Replica: m.Replica,
-		Worker: m.Worker, Instance: m.Instance, Why: why})
+		Worker: m.Worker, Instance: m.Instance, Why: why, Kill: v == Remove && !m.up()})
+}
+
+// begun reports whether there is a term to give orders in, and asks for one where there is none.
+func (p *pass) begun() bool {
+	switch {
+	case p.term.IsZero():
+		p.out.Term = max(p.least, 1)
+	case p.resting:
+		p.out.Term = p.term.Number
+	default:
+		return true
+	}
+	return false
 }
 
 // waits reports whether it is too early for something, and has it looked at then.

@@ -50,12 +50,21 @@ func (w *world) deploy(image string, counts map[string]int) {
 	if err != nil {
 		panic(err)
 	}
-	w.want = Want{App: "app1", Head: head, Release: r}
+	w.want = Want{App: "app1", Head: head, Release: r, Held: w.want.Held}
 }
 
 func (w *world) scale(group string, n int) {
 	head, err := w.want.Head.Next(Change{Counts: map[string]int{group: n}, Why: WhyScale, At: w.now}, w.want.Release,
 		w.want.Release)
+	if err != nil {
+		panic(err)
+	}
+	w.want.Head = head
+}
+
+// restart has all machines restarted.
+func (w *world) restart() {
+	head, err := w.want.Head.Next(Change{Restart: true, Why: WhyRestart, At: w.now}, w.want.Release, w.want.Release)
 	if err != nil {
 		panic(err)
 	}
@@ -72,15 +81,22 @@ func (w *world) standing() (out []Standing) {
 // step has the steward look, and notes what it orders.
 func (w *world) step(t failer) Next {
 	n := w.steward.Step(w.now, &w.want, w.standing())
-	for n.Term > 0 {
-		w.term = max(w.term+1, n.Term)
-		w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
+	for n.Term > 0 || n.Hold {
+		if n.Term > 0 {
+			w.term = max(w.term, n.Term)
+			w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
+		} else {
+			w.want.Held = n.Held
+		}
 		n = w.steward.Step(w.now, &w.want, w.standing())
 	}
 	for i := range n.Orders {
 		if n.Orders[i].Verb == Remove {
 			w.mayRemove(t, &n.Orders[i])
 		}
+	}
+	if !n.Busy {
+		w.steward.Rest()
 	}
 	for _, o := range n.Orders {
 		w.under = append(w.under, ordered{o, w.steward})
@@ -97,7 +113,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 		return
 	}
 	for _, m := range w.machines {
-		if m.ID != o.Machine && m.slot() == o.Slot() && m.Spec == g.Spec(0) && settled(m) {
+		if m.ID != o.Machine && m.slot() == o.Slot() && m.Spec == g.Spec(0, w.want.Head.Restarted) && settled(m) {
 			return
 		}
 	}
@@ -145,6 +161,8 @@ func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
 		delete(w.machines, o.Machine)
 	case o.Verb == Start && m != nil:
 		m.State, m.Died = machine.Started, false
+	case o.Verb == Hold && m != nil:
+		m.State, m.Died, m.Ready, m.Cordoned = machine.Stopped, false, false, true
 	}
 	if outcome == lost {
 		return fault.New(fault.Unavailable, "lost", "the answer was lost")
@@ -177,7 +195,7 @@ func (w *world) check(t failer) {
 	for i := range w.want.Release.Groups {
 		g := &w.want.Release.Groups[i]
 		for index := range w.want.Head.Count(g) {
-			want[Slot{g.Name, index}] = g.Spec(0)
+			want[Slot{g.Name, index}] = g.Spec(0, w.want.Head.Restarted)
 		}
 	}
 	for _, m := range w.machines {
@@ -217,7 +235,9 @@ func TestAServiceIsKept(t *testing.T) {
 					return
 				}
 				m := w.machines[rapid.SampledFrom(slices.Sorted(maps.Keys(w.machines))).Draw(t, "which")]
-				switch rapid.IntRange(0, 5).Draw(t, "what") {
+				switch rapid.IntRange(0, 6).Draw(t, "what") {
+				case 6:
+					m.State, m.Loops, m.Ready = machine.Restarting, true, false
 				case 0:
 					m.State, m.Died, m.Ready = machine.Stopped, true, false
 				case 1:
@@ -234,6 +254,8 @@ func TestAServiceIsKept(t *testing.T) {
 			},
 			"steward": func(t *rapid.T) { w.steward = NewSteward(cluster.Term{Number: w.term}) },
 		})
+		w.settle(t)
+		w.restart()
 		w.settle(t)
 		for _, m := range w.machines { // those that rest are woken
 			m.State, m.Ready = machine.Started, true
@@ -295,13 +317,16 @@ func TestStewardsThatDecideAlike(t *testing.T) {
 // TestStep: one look at a service of one slot.
 func TestStep(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
-	spec := w.want.Release.Groups[0].Spec(0)
+	spec := w.want.Release.Groups[0].Spec(0, 0)
 	up := Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
 		Replica: machine.Replica{Group: "web", Spec: spec, Epoch: 4096}}
 	with := func(f func(*Standing)) Standing {
 		m := up
 		f(&m)
 		return m
+	}
+	silent := func(d time.Duration) Standing {
+		return with(func(m *Standing) { m.ID, m.Unheard, m.Ready, m.Silent = "silent", true, false, w.now.Add(-d) })
 	}
 	for _, tt := range []struct {
 		name     string
@@ -315,14 +340,27 @@ func TestStep(t *testing.T) {
 		{"it died", []Standing{with(func(m *Standing) { m.State, m.Ready, m.Died = machine.Stopped, false, true })},
 			"start a"},
 		{"it goes", []Standing{with(func(m *Standing) { m.State = machine.Destroying })}, "make"},
-		{"its worker is silent", []Standing{with(func(m *Standing) { m.Unheard, m.Ready = true, false })}, ""},
+		{"its worker is silent", []Standing{silent(2 * time.Second)}, ""},
+		{"its worker is silent for long", []Standing{silent(DefaultLostAfter)}, "make"},
+		{"its worker is silent, and another stands", []Standing{silent(time.Hour), up}, ""},
 		{"one too many", []Standing{up, with(func(m *Standing) { m.ID, m.Index = "b", 1 })}, "remove b"},
 		{"of a group that is no more", []Standing{up, with(func(m *Standing) { m.ID, m.Group = "b", "old" })},
 			"remove b"},
 		{"twins: the older stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }), up}, "remove b"},
 		{"twins: the ready one stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }),
 			with(func(m *Standing) { m.Ready = false })}, "remove a"},
+		{"it dies again and again", []Standing{with(func(m *Standing) {
+			m.State, m.Ready, m.Loops = machine.Restarting, false, true
+		})}, "hold a"},
+		{"it did, and is up", []Standing{with(func(m *Standing) { m.Loops = true })}, ""},
+		{"it is held, and not down", []Standing{with(func(m *Standing) { m.ID, m.Ready = "held", false })},
+			"hold held"},
+		{"it is held", []Standing{with(func(m *Standing) {
+			m.ID, m.Ready, m.State, m.Cordoned, m.Loops = "held", false, machine.Stopped, true, true
+		})}, ""},
 		{"of another release", []Standing{with(func(m *Standing) { m.Spec = "old" })}, "make"},
+		{"of another release, and not up", []Standing{
+			with(func(m *Standing) { m.Spec, m.Ready = "old", false })}, "make"},
 		{"the new one is not up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
 			with(func(m *Standing) { m.ID, m.Ready = "b", false })}, ""},
 		{"the new one is up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
@@ -333,8 +371,15 @@ func TestStep(t *testing.T) {
 	} {
 		s := NewSteward(cluster.Term{})
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
+		want := w.want
+		want.Held = []Held{{Machine: "held", Group: "web", Why: "it dies"}}
+		n := s.Step(w.now, &want, tt.standing)
+		if n.Hold {
+			want.Held = n.Held
+			n = s.Step(w.now, &want, tt.standing)
+		}
 		got := ""
-		for _, o := range s.Step(w.now, &w.want, tt.standing).Orders {
+		for _, o := range n.Orders {
 			if got += string(o.Verb); o.Verb != Make {
 				got += " " + o.Machine
 			}
@@ -400,5 +445,72 @@ func TestAReleaseThatDoesNotComeUp(t *testing.T) {
 	}
 	if old != 5 || len(w.machines) != 6 {
 		t.Errorf("%d of the old release are up, of %d", old, len(w.machines))
+	}
+}
+
+// TestLost: what becomes of a slot whose worker is silent is the group's choice, and which machine stays when it is heard.
+func TestLost(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	mount := []machine.Mount{{Name: "data", Path: "/data"}}
+	after := &machine.Duration{Duration: time.Minute}
+	for _, tt := range []struct {
+		name   string
+		group  Group
+		silent time.Duration
+		want   string // of the steward while the worker is silent
+		gone   string // the machine that is removed when it is heard again
+	}{
+		{"no word", Group{}, 4 * time.Second, "make", "new"},
+		{"replace", Group{OnLost: Replace}, 4 * time.Second, "make", "new"},
+		{"fenced", Group{OnLost: Fenced}, 4 * time.Second, "make", "old"},
+		{"never", Group{OnLost: Never}, time.Hour, "", "new"},
+		{"a volume", Group{Config: &machine.Config{Image: "i", Mounts: mount}}, time.Hour, "", "new"},
+		{"later", Group{LostAfter: after}, 59 * time.Second, "", "new"},
+		{"later, over", Group{LostAfter: after}, time.Minute, "make", "new"},
+	} {
+		g := tt.group
+		g.Name, g.Replicas = "web", 1
+		if g.Config == nil {
+			g.Config = &machine.Config{Image: "i"}
+		}
+		r := &Release{Schema: Schema, Groups: []Group{g}}
+		if err := r.Check(); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
+		old := Standing{ID: "old", Worker: "w1", State: machine.Started, Unheard: true, Silent: now.Add(-tt.silent),
+			Replica: machine.Replica{Group: "web", Epoch: 4096, Spec: g.Spec(0, 0)}}
+		look := func(standing ...Standing) (got string) {
+			s := NewSteward(cluster.Term{})
+			s.Begin(cluster.Term{Number: 2, Member: "m"})
+			for _, o := range s.Step(now, want, standing).Orders {
+				got += string(o.Verb)
+				if o.Verb == Remove {
+					got += " " + o.Machine
+				}
+			}
+			return got
+		}
+		if got := look(old); got != tt.want {
+			t.Errorf("%s: %q while the worker is silent, want %q", tt.name, got, tt.want)
+		}
+		younger := old
+		old.Unheard, old.Ready = false, true
+		younger.ID, younger.Epoch, younger.Unheard, younger.Ready = "new", 8192, false, true
+		if got := look(old, younger); got != "remove "+tt.gone {
+			t.Errorf("%s: %q once it is heard, want %s to be removed", tt.name, got, tt.gone)
+		}
+	}
+	for name, g := range map[string]Group{
+		"a word":                    {OnLost: "perhaps"},
+		"no time":                   {LostAfter: &machine.Duration{}},
+		"a volume that is replaced": {OnLost: Replace, Config: &machine.Config{Image: "i", Mounts: mount}},
+	} {
+		if g.Name = "web"; g.Config == nil {
+			g.Config = &machine.Config{Image: "i"}
+		}
+		if err := (&Release{Schema: Schema, Groups: []Group{g}}).Check(); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

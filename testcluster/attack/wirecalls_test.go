@@ -211,6 +211,10 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 				Value: "stolen-" + mark, Holder: mark, Machine: "fe" + mark})
 			return err
 		}},
+		{route: "steward", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Stuck(ctx)
+			return err
+		}},
 		{route: "challenge", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, _, err := w.Challenge(ctx, app+".localhost", "token")
 			return err
@@ -237,7 +241,7 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go"} {
+	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go"} {
 		raw, err := os.ReadFile("../../wire/" + file)
 		if err != nil {
 			return nil, err

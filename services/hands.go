@@ -1,0 +1,85 @@
+package services
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// verbTime bounds how long a worker may take for one verb. A stop that takes longer has begun, and is asked for again.
+const verbTime = time.Minute
+
+// Market is the hands of a process: it has the broker place machines, and tells workers what to do with theirs.
+type Market struct {
+	Broker interface {
+		Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
+	}
+	// Worker returns a worker; false: it is not known.
+	Worker func(cluster.WorkerID) (Operator, bool)
+}
+
+// Operator is what it needs of a worker.
+type Operator interface {
+	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+}
+
+// CarryOut does what a steward ordered.
+func (m Market) CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error {
+	if o.Verb == rollout.Make {
+		return m.make(ctx, app, r, &o)
+	}
+	w, known := m.Worker(o.Worker)
+	if !known {
+		return fault.New(fault.Unavailable, "worker", "worker %s, which has machine %s, is not known any more",
+			o.Worker, o.Machine)
+	}
+	for _, v := range verbs(&o) {
+		switch err := do(ctx, w, app, &o, v); {
+		case o.Verb == rollout.Remove && fault.Is(err, fault.NotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// verbs returns what a worker does for an order. Before a machine is stopped requests go elsewhere, and those that it has
+// are answered.
+func verbs(o *rollout.Order) []lifecycle.Verb {
+	switch {
+	case o.Verb == rollout.Remove && o.Kill:
+		return []lifecycle.Verb{lifecycle.Destroy}
+	case o.Verb == rollout.Remove:
+		return []lifecycle.Verb{lifecycle.Cordon, lifecycle.Stop, lifecycle.Destroy}
+	case o.Verb == rollout.Hold:
+		return []lifecycle.Verb{lifecycle.Cordon, lifecycle.Stop}
+	}
+	return []lifecycle.Verb{lifecycle.Start}
+}
+
+// make has a machine placed.
+func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
+	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, r.Secrets)
+	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: l,
+		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term}})
+	return err
+}
+
+// do has a worker carry out one verb, to its end.
+func do(ctx context.Context, w Operator, app string, o *rollout.Order, v lifecycle.Verb) error {
+	ctx, cancel := context.WithTimeout(ctx, verbTime)
+	defer cancel()
+	out, err := w.Do(ctx, lifecycle.Command{Verb: v, App: app, Machine: o.Machine, Source: machine.SourceUser,
+		Term: &o.Term, Expect: o.Instance, Kill: o.Kill})
+	if err == nil && out.Begun != nil {
+		err = fault.New(fault.Unavailable, "begun", "machine %s has begun to %s and goes on", o.Machine, v)
+	}
+	return err
+}

@@ -1,0 +1,337 @@
+// Package services keeps services as they are wanted. Each process has one: it carries those services whose steward its
+// member is (rollout.StewardOf), and leaves the others alone. What is to be done rollout.Steward decides; this package
+// gives it time, what stands, and hands.
+//
+// At rest it does nothing: it looks at a service when what is wanted of it changes, or one of its machines, or which
+// members can be heard. See docs/decisions/0069-services.md.
+package services
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/wait"
+)
+
+// Bounds of a process's services.
+const (
+	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is about to
+	// hear.
+	settleFor = 3 * time.Second
+	gather    = 5 * time.Millisecond // at least, that changes of the fleet are looked at together
+	share     = 20                   // of its time a part in so many is spent on looking, while the fleet changes
+	mostUnder = 128                  // orders under way; others wait for their turn
+	tellAgain = time.Second          // after a term that could not be written
+)
+
+// Options are what services are kept with.
+type Options struct {
+	Self    cluster.WorkerID // the member, which stands in its terms
+	Members Members          // nil: this process is alone
+	Catalog Catalog
+	Fleet   *fleet.Fleet
+	Hands   Hands
+	Log     *slog.Logger
+}
+
+// Members tells which members may carry services.
+type Members interface {
+	// Stewards lists those that can be heard, this one among them.
+	Stewards() []cluster.WorkerID
+	// Stuck asks another for how long its services have not come round.
+	Stuck(ctx context.Context, member cluster.WorkerID) (time.Duration, error)
+}
+
+// Catalog is what is wanted.
+type Catalog interface {
+	// Services lists the apps that are services.
+	Services() []string
+	// Service returns what is wanted of one; false: nothing.
+	Service(app string) (catalog.Service, bool)
+	// ServicesMoved returns a channel that is closed when TakeMovedServices has something new. It is called before that.
+	ServicesMoved() <-chan struct{}
+	// TakeMovedServices lists the apps of which something else is wanted, or that another steward carries, since the last
+	// call.
+	TakeMovedServices() []string
+	// SetTenure has all know of a term, durably.
+	SetTenure(app string, t rollout.Tenure) error
+}
+
+// Hands carry out orders. They may be used from many goroutines, and bound how long they take.
+type Hands interface {
+	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
+	CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error
+}
+
+// Services keeps the services that this process's member carries. Run it once.
+type Services struct {
+	o       Options
+	apps    map[string]*kept
+	members []cluster.WorkerID
+	watch   watch
+	turns   chan struct{} // of orders
+	ends    chan func(now time.Time)
+	quiet   time.Time
+	since   atomic.Int64 // when the loop began to look, nanoseconds since 1970; 0: it waits
+}
+
+// kept is a service as this process sees it.
+type kept struct {
+	app     string
+	changed bool // it was not looked at since something changed
+	due     time.Time
+	steward *rollout.Steward // nil: another member carries it
+	writing bool             // its term is being written
+	over    oversight
+}
+
+// New returns services that are kept once Run is called.
+func New(o Options) *Services {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Services{o: o, apps: map[string]*kept{}, watch: watch{apps: map[string]*machines{}},
+		turns: make(chan struct{}, mostUnder), ends: make(chan func(time.Time), mostUnder)}
+}
+
+// Run keeps services until ctx ends. What it has begun by then workers go on with.
+func (s *Services) Run(ctx context.Context) {
+	if s.o.Members != nil {
+		s.quiet = time.Now().Add(settleFor)
+	}
+	for _, app := range s.o.Catalog.Services() {
+		s.changed(app)
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		began := time.Now()
+		s.since.Store(began.UnixNano())
+		moved := s.o.Catalog.ServicesMoved()
+		past, next := s.look(ctx)
+		s.since.Store(0)
+		took := time.Since(began)
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-moved:
+		case <-past:
+			if wait.For(ctx, max(gather, share*took)) != nil {
+				return
+			}
+		case <-timer.C:
+		case end := <-s.ends:
+			end(time.Now())
+		}
+	}
+}
+
+// Stuck returns for how long the services have not come round: 0 where they wait for something to do.
+func (s *Services) Stuck() time.Duration {
+	since := s.since.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, since)))
+}
+
+// changed has a service looked at.
+func (s *Services) changed(app string) *kept {
+	k := s.apps[app]
+	if k == nil {
+		k = &kept{app: app}
+		s.apps[app] = k
+	}
+	k.changed = true
+	return k
+}
+
+// look looks at the services of which something has changed, or whose time has come. It returns when the fleet is past
+// what was looked at, and for how long there is nothing to do if it is not.
+func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Duration) {
+	for _, app := range s.o.Catalog.TakeMovedServices() {
+		s.changed(app)
+	}
+	for len(s.ends) > 0 {
+		(<-s.ends)(time.Now())
+	}
+	now := time.Now()
+	snapshot := s.o.Fleet.Snapshot()
+	for _, app := range s.watch.look(snapshot) {
+		s.changed(app)
+	}
+	if members := s.stewards(); !slices.Equal(members, s.members) {
+		s.members = members
+		for _, k := range s.apps {
+			k.changed = true
+		}
+	}
+	next = time.Hour
+	for app, k := range s.apps {
+		if k.changed || !k.due.IsZero() && !now.Before(k.due) {
+			k.changed, k.due = false, time.Time{}
+			if !s.lookAt(ctx, now, k) {
+				delete(s.apps, app)
+				continue
+			}
+		}
+		if !k.due.IsZero() {
+			next = min(next, k.due.Sub(now))
+		}
+	}
+	return snapshot.Past(), max(next, 0)
+}
+
+// stewards lists the members that may carry services.
+func (s *Services) stewards() []cluster.WorkerID {
+	if s.o.Members == nil {
+		return []cluster.WorkerID{s.o.Self}
+	}
+	return s.o.Members.Stewards()
+}
+
+// lookAt looks at one service. It returns false where there is nothing to remember of it.
+func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
+	wanted, is := s.o.Catalog.Service(k.app)
+	if !is || wanted.App.Deleting || wanted.Release == nil {
+		k.steward = nil
+		return k.writing
+	}
+	if !s.knows(now) {
+		k.due = later(s.quiet, now.Add(time.Second))
+		return true
+	}
+	if steward := rollout.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
+		!s.oversee(ctx, now, k, &wanted, steward) {
+		k.steward = nil // what it has under way ends by itself, in its term
+		return k.writing || k.over.of != ""
+	}
+	if k.steward == nil {
+		k.steward = rollout.NewSteward(wanted.Tenure.Term)
+	}
+	if k.writing {
+		return true // it is looked at when that is done
+	}
+	n := k.steward.Step(now, want(&wanted), s.watch.standing(k.app))
+	k.due = n.Again
+	next := wanted.Tenure
+	switch {
+	case n.Term > 0:
+		next.Term, next.Busy = s.term(n.Term, next.Term), true
+		s.tell(ctx, k, next)
+	case n.Hold:
+		next.Held = n.Held
+		s.tell(ctx, k, next)
+	case !n.Busy && next.Busy:
+		next.Busy = false
+		s.tell(ctx, k, next)
+	}
+	for i := range n.Orders {
+		s.order(ctx, k, wanted.Release, n.Orders[i])
+	}
+	return true
+}
+
+// want returns what is wanted, as a steward reads it.
+func want(s *catalog.Service) *rollout.Want {
+	return &rollout.Want{App: s.App.ID, Head: s.Head, Release: s.Release, Held: s.Tenure.Held}
+}
+
+// term returns the term that this member begins: its number is at least least, and beyond that of any other member.
+func (s *Services) term(least uint64, newest cluster.Term) cluster.Term {
+	if newest.Member != s.o.Self {
+		least = max(least, newest.Number+1)
+	}
+	return cluster.Term{Number: least, Member: s.o.Self}
+}
+
+// knows reports whether this process has heard by now what the others have.
+func (s *Services) knows(now time.Time) bool {
+	return !now.Before(s.quiet) && s.watch.reported
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// tell has all know of the service's steward, and then has the service looked at again.
+func (s *Services) tell(ctx context.Context, k *kept, t rollout.Tenure) {
+	k.writing = true
+	steward := k.steward
+	s.begin(ctx, func() func(time.Time) {
+		err := s.o.Catalog.SetTenure(k.app, t)
+		return func(now time.Time) {
+			k.writing = false
+			switch {
+			case err != nil:
+				s.o.Log.Error("the steward of a service could not be written", "app", k.app, "term", t.Term, "err", err)
+				k.due = now.Add(tellAgain)
+				return
+			case t.Busy:
+				steward.Begin(t.Term)
+			default:
+				steward.Rest()
+			}
+			s.changed(k.app)
+		}
+	})
+}
+
+// order has an order carried out.
+func (s *Services) order(ctx context.Context, k *kept, r *rollout.Release, o rollout.Order) {
+	steward := k.steward
+	s.begin(ctx, func() func(time.Time) {
+		err := s.o.Hands.CarryOut(ctx, k.app, r, o)
+		if ctx.Err() == nil {
+			s.note(k.app, &o, err)
+		}
+		return func(now time.Time) {
+			steward.Done(now, &o, err)
+			s.changed(k.app)
+		}
+	})
+}
+
+// note logs what came of an order.
+func (s *Services) note(app string, o *rollout.Order, err error) {
+	if err != nil {
+		s.o.Log.Warn("a service is not as it is wanted yet", "app", app, "replica", o.Slot().String(), "order", o.Verb,
+			"machine", o.Machine, "err", err)
+		return
+	}
+	s.o.Log.Info("a service was changed", "app", app, "replica", o.Slot().String(), "order", o.Verb, "machine",
+		o.Machine, "why", o.Why)
+}
+
+// begin does something beside the loop, in its turn; the loop then is told how it ended.
+func (s *Services) begin(ctx context.Context, do func() func(now time.Time)) {
+	go func() {
+		select {
+		case s.turns <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		end := do()
+		<-s.turns
+		s.end(ctx, end)
+	}()
+}
+
+// end has the loop told how something ended.
+func (s *Services) end(ctx context.Context, end func(now time.Time)) {
+	select {
+	case s.ends <- end:
+	case <-ctx.Done():
+	}
+}

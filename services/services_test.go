@@ -1,0 +1,371 @@
+package services
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// board is what all members of a test share: what is wanted, and who carries it.
+type board struct {
+	mu    sync.Mutex
+	all   map[string]*catalog.Service
+	seen  []*view
+	heard []cluster.WorkerID
+	stuck cluster.WorkerID
+	terms int // that were written
+}
+
+// view is the board as one member sees it.
+type view struct {
+	*board
+	moved   chan struct{}
+	changed map[string]bool
+}
+
+func (b *board) view() *view {
+	v := &view{board: b, moved: make(chan struct{}), changed: map[string]bool{}}
+	b.seen = append(b.seen, v)
+	return v
+}
+
+// put has something wanted of a service.
+func (b *board) put(app string, edit func(*catalog.Service)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.all[app]
+	if s == nil {
+		s = &catalog.Service{App: catalog.App{Name: app, ID: "id-" + app}}
+		b.all[app] = s
+	}
+	edit(s)
+	for _, v := range b.seen {
+		v.changed[app] = true
+		close(v.moved)
+		v.moved = make(chan struct{})
+	}
+}
+
+// deploy has a release of one group wanted.
+func (b *board) deploy(app, image string, replicas int) {
+	b.put(app, func(s *catalog.Service) {
+		r := &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{{Name: "web", Replicas: replicas,
+			Config: &machine.Config{Image: image}}}}
+		head, err := s.Head.Next(rollout.Change{Release: r.ID(), At: time.Now()}, r, s.Release)
+		if err != nil {
+			panic(err)
+		}
+		s.Head, s.Release = head, r
+	})
+}
+
+func (v *view) Services() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Sorted(maps.Keys(v.all))
+}
+
+func (v *view) Service(app string) (catalog.Service, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s := v.all[app]; s != nil {
+		return *s, true
+	}
+	return catalog.Service{}, false
+}
+
+func (v *view) ServicesMoved() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.moved
+}
+
+func (v *view) TakeMovedServices() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := slices.Collect(maps.Keys(v.changed))
+	clear(v.changed)
+	return out
+}
+
+func (v *view) SetTenure(app string, t rollout.Tenure) error {
+	v.put(app, func(s *catalog.Service) { s.Tenure = t })
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.terms++
+	return nil
+}
+
+func (v *view) Stewards() []cluster.WorkerID {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.heard)
+}
+
+// Stuck asks a member that may be stuck.
+func (v *view) Stuck(_ context.Context, id cluster.WorkerID) (time.Duration, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.stuck == id {
+		return time.Hour, nil
+	}
+	return 0, nil
+}
+
+// hands make machines that stand in a fleet at once.
+type hands struct {
+	fleet  *fleet.Fleet
+	mu     sync.Mutex
+	orders []rollout.Order
+	err    error
+	wait   chan struct{} // orders end when it is closed; nil: at once
+}
+
+func (h *hands) CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error {
+	h.mu.Lock()
+	h.orders = append(h.orders, o)
+	err, wait := h.err, h.wait
+	h.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	m := fleet.Machine{ID: o.Machine, App: app, Name: o.Slot().MachineName(o.Machine), State: machine.Started,
+		Instance: "i", Worker: "w1", Replica: &o.Replica, Ready: true}
+	h.fleet.Update(func(e *fleet.Edit) {
+		if o.Verb == rollout.Remove {
+			e.Gone(o.Worker, o.Machine)
+		} else {
+			e.Machine(m)
+		}
+	})
+	return nil
+}
+
+func (h *hands) take() []rollout.Order {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.orders
+	h.orders = nil
+	return out
+}
+
+// bed is a fleet of one worker, and members that may carry services.
+type bed struct {
+	*board
+	*hands
+	t *testing.T
+}
+
+func newBed(t *testing.T) *bed {
+	f := fleet.New()
+	f.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: "w1", State: cluster.MemberAlive})
+		e.Record(cluster.Record{Worker: "w1"}, 1)
+	})
+	return &bed{board: &board{all: map[string]*catalog.Service{}}, hands: &hands{fleet: f}, t: t}
+}
+
+// member runs the services of a member until the test ends, or until what it returns is called.
+func (b *bed) member(id cluster.WorkerID) (stop func()) {
+	b.board.mu.Lock()
+	b.heard = append(b.heard, id)
+	v := b.view()
+	b.board.mu.Unlock()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	go New(Options{Self: id, Members: v, Catalog: v, Fleet: b.fleet, Hands: b.hands}).Run(ctx)
+	return cancel
+}
+
+// in waits until all have done what they do, and for a while.
+func (b *bed) in(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (b *bed) machines(app string) (n int) {
+	for range b.fleet.Snapshot().MachinesOf(app) {
+		n++
+	}
+	return n
+}
+
+// TestAServiceIsMadeAndKept by one of three members, and costs nothing then.
+func TestAServiceIsMadeAndKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
+			b.member(id)
+		}
+		b.deploy("shop", "one", 3)
+		b.in(time.Second)
+		if n := len(b.take()); n != 0 {
+			t.Fatalf("%d orders by members that do not know the others yet", n)
+		}
+		b.in(10 * time.Second)
+		by := map[cluster.WorkerID]bool{}
+		orders := b.take()
+		for _, o := range orders {
+			by[o.Term.Member] = true
+		}
+		if len(orders) != 3 || b.machines("shop") != 3 || len(by) != 1 {
+			t.Fatalf("%d machines of 3; orders %+v", b.machines("shop"), orders)
+		}
+		if s, _ := b.seen[0].Service("shop"); s.Tenure.Busy || b.terms != 2 {
+			t.Errorf("it has said %d times who carries the service: %+v", b.terms, s.Tenure)
+		}
+		b.in(time.Hour)
+		if n := len(b.take()); n != 0 || b.terms != 2 {
+			t.Errorf("%d orders and %d terms of a service at rest", n, b.terms)
+		}
+		for m := range b.fleet.Snapshot().MachinesOf("shop") { // one is destroyed
+			b.fleet.Update(func(e *fleet.Edit) { e.Gone(m.Worker, m.ID) })
+			break
+		}
+		b.in(time.Second)
+		if orders := b.take(); len(orders) != 1 || orders[0].Verb != rollout.Make || b.machines("shop") != 3 {
+			t.Errorf("%d machines of 3; orders %+v", b.machines("shop"), orders)
+		}
+	})
+}
+
+// TestTheStewardIsCutOff: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
+// left alone.
+func TestTheStewardIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		stops := map[cluster.WorkerID]func(){}
+		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
+			stops[id] = b.member(id)
+		}
+		b.fleet.Update(func(e *fleet.Edit) {
+			e.Machine(fleet.Machine{ID: "own", App: "shop", Worker: "w1", State: machine.Started})
+		})
+		b.hands.wait = make(chan struct{})
+		b.deploy("shop", "one", 2)
+		b.in(10 * time.Second)
+		first := b.take()
+		if len(first) != 2 {
+			t.Fatalf("%+v", first)
+		}
+		gone := first[0].Term
+		stops[gone.Member]()
+		b.hands.mu.Lock()
+		b.hands.wait = nil
+		b.hands.mu.Unlock()
+		b.put("shop", func(*catalog.Service) {
+			b.heard = slices.DeleteFunc(b.heard, func(id cluster.WorkerID) bool { return id == gone.Member })
+		})
+		b.in(time.Second)
+		second := b.take()
+		if len(second) != 2 || second[0].Term.Compare(gone) <= 0 || second[0].Machine == first[0].Machine {
+			t.Fatalf("after %+v: %+v", first, second)
+		}
+		b.put("shop", func(*catalog.Service) { b.heard = append(b.heard, gone.Member) })
+		b.in(time.Minute)
+		if n := len(b.take()); n != 0 || b.machines("shop") != 3 {
+			t.Errorf("%d orders at rest, %d machines", n, b.machines("shop"))
+		}
+	})
+}
+
+// TestWhatCannotBeMadeIsTriedAgain, by and by later.
+func TestWhatCannotBeMadeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.member("w1")
+		b.hands.err = &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "no"}
+		b.deploy("shop", "one", 1)
+		b.in(settleFor + time.Minute)
+		if n := len(b.take()); n < 5 || n > 9 {
+			t.Errorf("it was tried %d times in a minute", n)
+		}
+		b.hands.mu.Lock()
+		b.hands.err = nil
+		b.hands.mu.Unlock()
+		b.in(16 * time.Second)
+		if b.machines("shop") != 1 {
+			t.Error("it was not made when it could be")
+		}
+	})
+}
+
+// TestAServiceThatGoes is left alone: who deletes the app sees to its machines.
+func TestAServiceThatGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.member("w1")
+		b.deploy("shop", "one", 2)
+		b.in(10 * time.Second)
+		b.take()
+		b.put("shop", func(*catalog.Service) { delete(b.all, "shop") })
+		b.in(time.Minute)
+		if n := len(b.take()); n != 0 {
+			t.Errorf("%d orders", n)
+		}
+	})
+}
+
+// TestAStewardThatIsStuck and lives is replaced after 5 s where there is something to do, and by one member.
+func TestAStewardThatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		all := []cluster.WorkerID{"w1", "w2", "w3"}
+		b.stuck = rollout.StewardOf("id-shop", all, rollout.Tenure{})
+		for _, id := range all {
+			if id != b.stuck {
+				b.member(id)
+			}
+		}
+		b.put("shop", func(*catalog.Service) { b.heard = all })
+		b.in(time.Minute)
+		b.deploy("shop", "one", 2)
+		b.in(stuckFor - time.Second)
+		if n := len(b.take()); n != 0 {
+			t.Fatalf("%d orders though the steward may yet go on", n)
+		}
+		b.in(askEvery + 2*time.Second)
+		orders := b.take()
+		if len(orders) != 2 || b.machines("shop") != 2 || orders[0].Term != orders[1].Term ||
+			orders[0].Term.Member == b.stuck {
+			t.Fatalf("%+v", orders)
+		}
+		b.in(time.Hour)
+		if s, _ := b.seen[0].Service("shop"); s.Tenure.Busy || b.terms != 2 || len(b.take()) != 0 {
+			t.Errorf("%d terms, the last %+v", b.terms, s.Tenure)
+		}
+	})
+}
+
+// TestAStewardThatGoesOn is not replaced, however long its orders take.
+func TestAStewardThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
+			b.member(id)
+		}
+		b.hands.wait = make(chan struct{})
+		b.deploy("shop", "one", 2)
+		b.in(time.Minute)
+		if orders := b.take(); len(orders) != 2 || b.terms != 1 {
+			t.Errorf("%d terms, %+v", b.terms, orders)
+		}
+	})
+}
