@@ -124,6 +124,14 @@ func Label(m *machine.Machine) string {
 // is then the worst of them.
 func (c *Env) Each(ctx context.Context, refs []string,
 	f func(context.Context, *client.Client, *machine.Machine) error) error {
+	none := func(context.Context, *client.Client, string) bool { return false }
+	return c.EachOr(ctx, refs, none, f)
+}
+
+// EachOr is Each for references that may be to something else: what no machine has as its id or name is given to other,
+// which reports whether it was meant.
+func (c *Env) EachOr(ctx context.Context, refs []string, other func(context.Context, *client.Client, string) bool,
+	f func(context.Context, *client.Client, *machine.Machine) error) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
@@ -133,6 +141,8 @@ func (c *Env) Each(ctx context.Context, refs []string,
 		m, err := c.Find(ctx, cl, ref)
 		if err == nil {
 			err = f(ctx, cl, m)
+		} else if fault.Is(err, fault.NotFound) && other(ctx, cl, ref) {
+			err = nil
 		}
 		if err == nil {
 			continue

@@ -21,7 +21,7 @@ func nouns() map[string]value {
 		"MACHINE": {list: machines}, "JOB": {list: jobs}, "APP": {list: apps}, "NODE": {list: nodes},
 		"MEMBER": {list: nodes}, "VOLUME": {list: volumes}, "SECRET": {list: secrets}, "POLICY": {list: policies},
 		"IMAGE": {list: images}, "NAMESPACE": {list: namespaces}, "CONTEXT": {list: contexts}, "TOKEN": {list: tokens},
-		"FILE": {file: true}, "FROM": path, "TO": path,
+		"FILE": {file: true}, "FROM": path, "TO": path, "MACHINE|APP": {list: machinesAndApps},
 	}
 }
 
@@ -115,6 +115,15 @@ func jobs(ctx context.Context, c *cli.Env) ([]string, error) {
 func apps(ctx context.Context, c *cli.Env) ([]string, error) {
 	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]api.App, error) { return cl.Apps(ctx) },
 		func(a api.App) []string { return []string{a.Name} })(ctx, c)
+}
+
+func machinesAndApps(ctx context.Context, c *cli.Env) ([]string, error) {
+	ms, err := machines(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	as, err := apps(ctx, c)
+	return append(ms, as...), err
 }
 
 func volumes(ctx context.Context, c *cli.Env) ([]string, error) {

@@ -63,6 +63,7 @@ type RunFlags struct {
 	detach   bool
 	noStart  bool
 	count    int
+	replicas replicaFlags
 	id       string
 	gpus     string
 	user     string

@@ -39,6 +39,10 @@ the machine; a second ^C does not wait for its end (with --rm the machine is des
 started anew meanwhile. A machine has no stdin but by a terminal: a pipe or a file is refused. --rm destroys the machine
 once it has ended.
 
+With --replicas souk keeps so many machines of the app, each like this one: it makes a release ("souk releases APP" lists
+them), in which the machines are one group, and waits until they are ready (with --detach it answers when the release is
+written down). The groups that the app has beside it stay. ^C ends the waiting alone.
+
 With -t the machine has a terminal; with -it it is this one, from the first line on: ^C is the program's, and the exit
 code is too. Ctrl-P Ctrl-Q (--detach-keys) leaves it running, "souk attach" comes back to it, from here or elsewhere,
 and what it writes is in "souk logs". -itd makes it and stays here. A machine that was left is not destroyed by --rm.`
@@ -59,6 +63,7 @@ func Run(c *cli.Env) *cobra.Command {
   souk run --name web --http :80 --autostop suspend --create-up-to 5 --warm 2 nginx:1.29
   souk run --cpus 2 --memory 1g --env MODE=fast --volume data:/data -- /opt/batch
   souk run -f launch.toml --name web --count 3
+  souk run --app shop --replicas 3 --group web nginx:1.29
   souk run --app shop --json -- /bin/sleep 1000 | jq -r .machine.id`,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -72,8 +77,12 @@ func Run(c *cli.Env) *cobra.Command {
 	f.BoolVarP(&o.typing, "interactive", "i", false, "with -t: make this terminal the machine's")
 	addDetachKeys(f, &o.keys)
 	f.IntVar(&o.count, "count", 1, "how many machines, all alike; a name gets their numbers: web-1, web-2")
+	o.addReplicas(cmd)
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if err := o.meant(cmd, argv); err != nil {
+			return err
+		}
+		if err := o.meantReplicas(); err != nil {
 			return err
 		}
 		argv, err := o.takeImage(cmd, argv)
@@ -120,6 +129,9 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	l, err := LaunchOf(ctx, c, cl, app, o, argv)
 	if err != nil {
 		return err
+	}
+	if o.set.Changed("replicas") {
+		return runReplicas(ctx, c, cl, app, l, o)
 	}
 	if o.count > 1 {
 		return runSeveral(ctx, c, cl, app, l, o.count)
@@ -299,7 +311,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
 		// Where the app is there now others have just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
-			if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
+			if made := makeApp(ctx, cl, app); made != nil {
 				return nil, made
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/machine"
 )
@@ -133,22 +134,53 @@ func exitText(m *machine.Line) string {
 // Status makes the command "souk status".
 func Status(c *cli.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "status MACHINE...",
+		Use:     "status [MACHINE|APP]...",
 		Aliases: []string{"show"},
-		Short:   "Tell all about machines: state, shape, placement, events",
-		Example: "  souk status web\n  souk status web --json | jq .state",
-		Args:    cli.Args(1, -1, "at least one machine, by id or name"),
+		Short:   "Tell all about machines, or what is wanted of an app and kept",
+		Long: `Tell all about machines: state, shape, placement, events. For an app that has a release ("souk run --replicas") tell
+what is wanted of it, which machines there are for it, and which member sees to it. A name that a machine has is the
+machine's; "souk status --app APP" alone is always about the app.`,
+		Example: "  souk status web\n  souk status web --json | jq .state\n  souk status --app shop",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
+			if len(refs) == 0 {
+				return statusOfApp(cmd.Context(), c)
+			}
+			service := func(ctx context.Context, cl *client.Client, ref string) bool {
+				s, err := cl.Service(ctx, ref)
+				if err == nil {
+					releases.Show(c, &s)
+				}
+				return err == nil
+			}
+			show := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 				if c.JSON {
 					c.JSONLine(c.Out, m)
 					return nil
 				}
 				printMachine(ctx, c, cl, m)
 				return nil
-			})
+			}
+			return c.EachOr(cmd.Context(), refs, service, show)
 		},
 	}
+}
+
+// statusOfApp tells of the service of the app that was given.
+func statusOfApp(ctx context.Context, c *cli.Env) error {
+	app := c.AppGiven()
+	if app == "" {
+		return cli.Usagef("souk status wants at least one machine, by id or name, or an app")
+	}
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	s, err := cl.Service(ctx, app)
+	if err == nil {
+		releases.Show(c, &s)
+	}
+	return err
 }
 
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {

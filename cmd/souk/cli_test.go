@@ -193,7 +193,7 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 
 // TestVerbsOfOtherTools: who types what he is used to is told what it is called here, and that is there.
 func TestVerbsOfOtherTools(t *testing.T) {
-	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply", "scale",
+	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply",
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
 		"pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",

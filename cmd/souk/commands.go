@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/cli/policies"
 	"github.com/soukhq/souk/cli/quota"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/cli/server"
 	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/cli/sim"
@@ -48,6 +49,8 @@ func sections() []section {
 			{"restart", machines.Restart}, {"suspend", machines.Suspend}, {"signal", machines.Signal},
 			{"wait", machines.Wait}, {"destroy", machines.Destroy}, {"metadata", machines.Metadata},
 			{"lease", machines.Lease}}},
+		{"kept", "Services, whose machines souk keeps:", []entry{{"scale", releases.Scale},
+			{"releases", releases.Releases}}},
 		{"requests", "Requests from outside:", []entry{{"services", services.Services}, {"routes", services.Routes},
 			{"proxy", services.Proxy}}},
 		{"things", "What machines use:", []entry{{"apps", apps.Apps}, {"volumes", apps.Volumes},

@@ -87,8 +87,42 @@ func fixedAnswers() map[api.Op]any {
 		api.PlanLaunch: plan,
 		api.ClusterHealth: api.Health{Findings: []api.HealthFinding{{Member: "fra-2-with-a-long-name", Check: "member",
 			Have: "dead for 3h30m0s: nobody hears it", Advice: "see that it runs and can be reached, or remove it"}}},
-		api.GetApp: api.App{Name: "shop", MachineCount: len(name)},
+		api.GetApp:       api.App{Name: "shop", MachineCount: len(name)},
+		api.ListReleases: fixedReleases(),
+		api.GetService:   fixedService(),
 	}
+}
+
+func fixedReleases() api.ReleaseList {
+	at, _ := time.Parse(time.RFC3339Nano, hoursAgo(3))
+	groups := []api.ReleaseGroup{{Name: "web", Wanted: 3, Image: "nginx:1.29"},
+		{Name: "queue-of-mails", Wanted: 1, Image: "ghcr.io/shop/mails:7"}}
+	return api.ReleaseList{App: "shop", Releases: []api.ReleaseEntry{
+		{Number: 12, Release: "3f9a01c2d4e5f60718293a4b5c6d7e8f", State: "current", Why: "scale",
+			By: "somebody-with-a-long-name", At: at, Groups: groups, Note: "more for the sale of the week"},
+		{Number: 11, Release: "3f9a01c2d4e5f60718293a4b5c6d7e8f", State: "past", Why: "deploy", By: "ci", At: at,
+			Groups: groups[:1], Note: "nginx 1.29"},
+		{Number: 11, Release: "a0b1c2d3e4f5061728394a5b6c7d8e9f", State: "overtaken", Why: "deploy", At: at,
+			Groups: []api.ReleaseGroup{}},
+	}}
+}
+
+func fixedService() api.ServiceStatus {
+	at, _ := time.Parse(time.RFC3339Nano, hoursAgo(3))
+	release := "3f9a01c2d4e5f60718293a4b5c6d7e8f"
+	return api.ServiceStatus{App: "shop", Head: &api.Head{ID: "x", Number: 12, Release: release, Why: "scale",
+		By: "somebody-with-a-long-name", At: at, Counts: map[string]int{"web": 3}},
+		Steward: api.ServiceSteward{Member: "fra-1", Term: 7, By: "fra-2-with-a-long-name", Busy: true},
+		Groups: []api.GroupStatus{
+			{Name: "web", Image: "nginx:1.29", Wanted: 3, There: 2, Ready: 1, Slots: []api.SlotStatus{
+				{Index: 0, Machine: "d891275c2e5118", Name: "web-0-d891", Worker: "fra-1", State: machine.Started,
+					Ready: true, Release: release},
+				{Index: 1, Machine: "e784079b449483", Name: "web-1-e784", Worker: "fra-2-with-a-long-name",
+					State: machine.Started, Release: "a0b1c2d3e4f5061728394a5b6c7d8e9f", Old: true, Unheard: true},
+				{Index: 2}}},
+			{Name: "queue-of-mails", Image: "ghcr.io/shop/mails:7", Slots: []api.SlotStatus{{Index: 0, Extra: true,
+				Machine: "148ed193a32789", Worker: "fra-1", State: machine.Stopped, Release: release}}},
+		}}
 }
 
 func candidates(d *decision.Decision) (out []machine.Candidate) {

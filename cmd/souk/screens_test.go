@@ -21,7 +21,8 @@ import (
 )
 
 // screens are the commands whose output is held to testdata/screens at three widths.
-var screens = []string{"ps", "status web-frontend", "node ls", "workers", "members", "job ls",
+var screens = []string{"ps", "status web-frontend", "status --app shop", "releases shop",
+	"node ls", "workers", "members", "job ls",
 	"job status parameter-sweep",
 	"policy ls", "apps", "volumes", "secrets list", "image ls",
 	"top --once", "events web-frontend", "explain web-frontend",

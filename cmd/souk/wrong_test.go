@@ -22,7 +22,6 @@ souk inspect web
 souk ssh web
 souk kill web
 souk delete web
-souk scale web 3
 souk deploy
 souk apply -f web.json
 souk nodes
@@ -71,6 +70,23 @@ souk stop
 souk destroy
 souk wait
 souk status
+souk scale
+souk scale shop
+souk scale shop many
+souk scale shop 3 4
+souk scale shop web=1 web=2
+souk scale shop =3
+souk scale shop -1
+souk releases
+souk releases shop a b
+souk run --replicas 3 --name web nginx
+souk run --replicas 3 --rm nginx
+souk run --replicas 3 -it nginx
+souk run --replicas 3 --count 2 nginx
+souk run --replicas 1001 nginx
+souk run --replicas 3 --group Web nginx
+souk run --group web nginx
+souk run --note first nginx
 souk ps web
 souk ps --state ended
 souk apps destory shop

@@ -1,0 +1,133 @@
+// Package releases has the commands for what is wanted of an app and kept: souk releases and scale, and what souk run and
+// status say of it.
+package releases
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Releases makes the command "souk releases".
+func Releases(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "releases APP [RELEASE]", Short: "List what was wanted of an app, newest first",
+		Long: `List the releases of an app: each deploy, and each change of how many machines are wanted. With RELEASE, by its
+id or at least the first 6 digits of it, tell what that one says.
+
+  STATE  current is what is wanted now; past was followed by another; overtaken was made at the same time as another, on
+         two sides of a cut of the network, and lost
+  WHY    deploy, scale or restart
+  GROUPS how many machines of each group were wanted`,
+		Example: "  souk releases shop\n  souk releases shop 3f9a01\n" +
+			"  souk releases shop --json | jq -r '.[] | select(.state == \"overtaken\").release'",
+		Args: cli.Args(1, 2, "an app, and at most one of its releases")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		if len(args) > 1 {
+			r, err := cl.Release(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return known(args[0], err)
+			}
+			if c.JSON {
+				c.JSONLine(c.Out, r)
+				return nil
+			}
+			printRelease(c, args[0], &r)
+			return nil
+		}
+		list, err := cl.Releases(cmd.Context(), args[0])
+		if err != nil {
+			return known(args[0], err)
+		}
+		if c.JSON {
+			cli.JSONList(c, list)
+			return nil
+		}
+		printReleases(c, list)
+		return nil
+	}
+	return cmd
+}
+
+func printReleases(c *cli.Env, list []api.ReleaseEntry) {
+	head := []cli.Column{cli.Keep("NUMBER"), cli.Keep("RELEASE"), cli.Keep("STATE"), cli.Drop("WHY", 2),
+		cli.Drop("WHO", 3).Cut(8), cli.Drop("AGE", 4), cli.Keep("GROUPS").Cut(12), cli.Drop("NOTE", 1).Cut(8)}
+	now := time.Now()
+	rows := make([][]cli.Cell, 0, len(list))
+	for i := range list {
+		e := &list[i]
+		number := "-"
+		if e.Number > 0 {
+			number = fmt.Sprint(e.Number)
+		}
+		state := cli.Cell{Text: e.State}
+		switch e.State {
+		case "current":
+			state.Colour = "32"
+		case "overtaken":
+			state.Colour = "33"
+		}
+		rows = append(rows, []cli.Cell{{Text: number}, {Text: rollout.Short(e.Release)}, state, {Text: e.Why},
+			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)}, {Text: e.Note}})
+	}
+	c.Table(head, rows)
+}
+
+// groupsText is how many machines of each group were wanted.
+func groupsText(groups []api.ReleaseGroup) string {
+	if len(groups) == 0 {
+		return "-" // the release is not kept any more
+	}
+	parts := make([]string, len(groups))
+	for i, g := range groups {
+		parts[i] = fmt.Sprintf("%s %d", g.Name, g.Wanted)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// known returns an error of an app that is not there in the words of who types commands.
+func known(app string, err error) error {
+	if fault.CodeOf(err) == "app_not_found" {
+		return fault.New(fault.NotFound, "app_not_found", "there is no app %q; \"souk apps\" lists them", app)
+	}
+	return err
+}
+
+func age(at, now time.Time) string { return cli.Age(at.UTC().Format(time.RFC3339), now) }
+
+func printRelease(c *cli.Env, app string, r *api.Release) {
+	c.Printf("release %s of %s is %s\n", r.ID, app, r.State)
+	c.Field("made", "%s ago by %s", age(r.At, time.Now()), cmp.Or(r.By, "somebody"))
+	if r.Note != "" {
+		c.Field("note", "%s", r.Note)
+	}
+	c.Field("secrets", "version %d", r.Secrets)
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		replicas := 1
+		if g.Replicas != nil {
+			replicas = *g.Replicas
+		}
+		c.Field("group", "%s: %d of %s, %s, %s", g.Name, replicas, image(g.Config), cli.Shape(g.Config),
+			cmp.Or(cli.Command(g.Config), "its own command"))
+	}
+}
+
+func image(cfg *machine.Config) string {
+	if cfg == nil {
+		return "no image"
+	}
+	return cfg.Image
+}

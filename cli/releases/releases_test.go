@@ -1,0 +1,99 @@
+package releases
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+)
+
+// serve answers each question for the service with the next status, the last again and again, and calls asked before.
+func serve(t *testing.T, asked func(n int), all ...api.ServiceStatus) *client.Client {
+	t.Helper()
+	var n atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		i := int(n.Add(1))
+		asked(i)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(all[min(i, len(all))-1])
+	}))
+	t.Cleanup(s.Close)
+	return client.New(s.URL, "token")
+}
+
+func status(release string, wanted, ready int) api.ServiceStatus {
+	return api.ServiceStatus{App: "shop", Head: &api.Head{ID: "h", Release: release, By: "bob"},
+		Groups: []api.GroupStatus{{Name: "db", Wanted: 7, Image: "x"},
+			{Name: "web", Wanted: wanted, There: wanted, Ready: ready, Image: "x"}}}
+}
+
+// TestAwait waits for the machines of one group, tells each change once, and ends where another release is wanted or it
+// is interrupted, which it says.
+func TestAwait(t *testing.T) {
+	head := &api.Head{ID: "h", Release: "r1"}
+	missing := status("r1", 3, 3)
+	missing.Why = "it is not here yet"
+	for name, x := range map[string]struct {
+		all  []api.ServiceStatus
+		code string
+		told []string
+	}{
+		"ready": {all: []api.ServiceStatus{status("r1", 3, 3)}},
+		"by and by": {all: []api.ServiceStatus{missing, status("r1", 3, 0), status("r1", 3, 0), status("r1", 3, 3)},
+			told: []string{"web of shop: 0 of 3 ready, 3 there"}},
+		"overtaken": {all: []api.ServiceStatus{status("r1", 3, 0), status("r2", 3, 3)}, code: "overtaken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs bytes.Buffer
+			c := &cli.Env{Err: &errs}
+			s, err := Await(t.Context(), c, serve(t, func(int) {}, x.all...), "shop", "web", head)
+			if fault.CodeOf(err) != x.code && err != nil || err == nil && (x.code != "" || s.Groups[1].Ready != 3) {
+				t.Errorf("%+v, %v", s, err)
+			}
+			for _, line := range x.told {
+				if strings.Count(errs.String(), line) != 1 {
+					t.Errorf("%q is not told once:\n%s", line, errs.String())
+				}
+			}
+		})
+	}
+	var errs bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	interrupt := func(n int) {
+		if n == 2 {
+			stop()
+		}
+	}
+	cl := serve(t, interrupt, status("r1", 3, 1))
+	if _, err := Await(ctx, &cli.Env{Err: &errs}, cl, "shop", "web", head); err == nil ||
+		!strings.Contains(errs.String(), `"souk status --app shop" tells how far that is`) {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+}
+
+func TestCountsOf(t *testing.T) {
+	for _, x := range []struct {
+		args  string
+		named int
+		plain int
+		bad   bool
+	}{
+		{"3", 0, 3, false}, {"0", 0, 0, false}, {"web=3", 1, 0, false}, {"web=3 db=0", 2, 0, false},
+		{"3 4", 0, 0, true}, {"web=3 4", 0, 0, true}, {"web=1 web=2", 0, 0, true}, {"=3", 0, 0, true},
+		{"web=", 0, 0, true}, {"-1", 0, 0, true}, {"web=x", 0, 0, true},
+	} {
+		counts, plain, err := countsOf(strings.Fields(x.args))
+		if (err != nil) != x.bad || len(counts) != x.named || plain != x.plain {
+			t.Errorf("%s: %v, %d, %v", x.args, counts, plain, err)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package releases
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// Show prints what is wanted of an app and what there is.
+func Show(c *cli.Env, s *api.ServiceStatus) {
+	if c.JSON {
+		c.JSONLine(c.Out, s)
+		return
+	}
+	now := time.Now()
+	if s.Head == nil {
+		c.Printf("%s has a release that this souk cannot use: %s\n", s.App, s.Why)
+	} else {
+		c.Printf("%s wants %s of release %s\n", s.App, cmp.Or(wantedText(s), "machines"), rollout.Short(s.Head.Release))
+		c.Field("since", "%s ago, number %d, %s by %s", age(s.Head.At, now), s.Head.Number, s.Head.Why,
+			cmp.Or(s.Head.By, "somebody"))
+		if s.Why != "" {
+			c.Field("lacks", "%s", s.Why)
+		}
+	}
+	c.Field("steward", "%s", stewardText(&s.Steward))
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		c.Field("group", "%s: %d wanted, %d there, %d ready%s", g.Name, g.Wanted, g.There, g.Ready, imageText(g))
+	}
+	printSlots(c, s)
+}
+
+func imageText(g *api.GroupStatus) string {
+	if g.Image == "" {
+		return "; no group of the release"
+	}
+	return ", " + g.Image
+}
+
+func stewardText(s *api.ServiceSteward) string {
+	who := cmp.Or(string(s.Member), "this souk")
+	switch {
+	case s.Busy && s.By == s.Member:
+		return fmt.Sprintf("%s, at work in term %d", who, s.Term)
+	case s.Busy:
+		return fmt.Sprintf("%s, which takes over from %s (term %d)", who, s.By, s.Term)
+	case s.Term == 0:
+		return who + ", which has begun nothing yet"
+	}
+	return fmt.Sprintf("%s, at rest since term %d", who, s.Term)
+}
+
+func printSlots(c *cli.Env, s *api.ServiceStatus) {
+	head := []cli.Column{cli.Keep("REPLICA"), cli.Drop("MACHINE", 2), cli.Drop("WORKER", 3).Cut(10), cli.Keep("STATE"),
+		cli.Keep("READY"), cli.Drop("RELEASE", 1), cli.Drop("NOTE", 4).Cut(12)}
+	var rows [][]cli.Cell
+	for i := range s.Groups {
+		for _, x := range s.Groups[i].Slots {
+			replica := rollout.Slot{Group: s.Groups[i].Name, Index: x.Index}.String()
+			if x.Machine == "" {
+				rows = append(rows, []cli.Cell{{Text: replica}, {Text: "-"}, {Text: "-"}, {Text: "-"},
+					{Text: "no", Colour: "33"}, {Text: "-"}, {Text: "no machine yet"}})
+				continue
+			}
+			ready := cli.Cell{Text: "yes", Colour: "32"}
+			if !x.Ready {
+				ready = cli.Cell{Text: "no", Colour: "33"}
+			}
+			rows = append(rows, []cli.Cell{{Text: replica}, {Text: x.Machine}, {Text: string(x.Worker)},
+				{Text: string(x.State)}, ready, {Text: cmp.Or(rollout.Short(x.Release), "-")}, {Text: noteText(&x)}})
+		}
+	}
+	if len(rows) > 0 {
+		c.Table(head, rows)
+	}
+}
+
+// noteText says what is odd about a replica's machine.
+func noteText(x *api.SlotStatus) string {
+	switch {
+	case x.Unheard:
+		return "its worker is not heard"
+	case x.Extra:
+		return "not wanted any more"
+	case x.Old:
+		return "to be replaced"
+	}
+	return ""
+}
+
+// Await waits until all machines that are wanted of a group are ready, and returns what there is then. It says on stderr
+// how far that is. A release that is made meanwhile ends it, as does ctx; the service goes on.
+func Await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
+	h *api.Head) (last api.ServiceStatus, err error) {
+	next := "souk status --app " + app
+	err = c.Outlast(ctx, cl, app, next, func(ctx context.Context) error {
+		last, err = await(ctx, c, cl, app, group, h)
+		return err
+	})
+	if ctx.Err() != nil {
+		c.Note("the machines of %s are seen to all the same; \"%s\" tells how far that is", app, next)
+	}
+	return last, err
+}
+
+func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
+	h *api.Head) (api.ServiceStatus, error) {
+	told := ""
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		s, err := cl.Service(ctx, app)
+		switch {
+		case ctx.Err() != nil:
+			return s, context.Cause(ctx)
+		case err != nil:
+			return s, err
+		case s.Head != nil && s.Head.Release != h.Release:
+			return s, fault.New(fault.Conflict, "overtaken",
+				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
+				rollout.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
+		}
+		for i := range s.Groups {
+			g := &s.Groups[i]
+			if g.Name != group {
+				continue
+			}
+			if s.Why == "" && g.Ready >= g.Wanted {
+				return s, nil
+			}
+			if text := fmt.Sprintf("%d of %d ready, %d there", g.Ready, g.Wanted, g.There); text != told {
+				told = text
+				c.Note("%s of %s: %s", group, app, text)
+			}
+		}
+		if err := cli.Pause(ctx, pause); err != nil {
+			return s, err
+		}
+	}
+}
