@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
@@ -12,7 +13,7 @@ import (
 // FuzzRestore: a journal's records pass their checksum and may still be anything (a bug of another souk, a hostile
 // disk). Each is refused with an error or restored; neither panics, and the ledger adds up.
 func FuzzRestore(f *testing.F) {
-	for _, sc := range scenarios() {
+	for _, sc := range slices.Concat(scenarios(), termScenarios()) {
 		w := newWorld()
 		if sc.world != nil {
 			sc.world(w)
