@@ -222,6 +222,15 @@ func TestANewAppHasNoOldService(t *testing.T) {
 	if b.told[0].bucket != bucketHead || b.told[0].value != nil {
 		t.Errorf("%+v", b.told)
 	}
+	c := newTeller(t)
+	c.hear(t, a.told...)
+	c.hear(t, told{bucketApp, "shop", nil}) // by a member of a version that knows of no services
+	if _, err := c.CreateApp("shop", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.told) != 2 || c.told[0].bucket != bucketHead || c.told[0].value != nil {
+		t.Errorf("%+v", c.told)
+	}
 }
 
 // TestNewerRowsAreCarried: what a newer souk wrote is kept as it is, is not used, and does not keep this one from

@@ -148,11 +148,18 @@ func (c *Catalog) hangs(bucket, key string) error {
 	if _, known := c.apps.all[app]; known {
 		return nil
 	}
-	if bucket == bucketHead && len(c.orphans) < MaxApps {
-		c.orphans[app] = true
+	if bucket == bucketHead {
+		c.orphan(app)
 	}
 	return fault.New(fault.NotFound, "app", "the row %s/%s is of an app that is not known here (yet)", bucket,
 		fault.Clip(key, 80))
+}
+
+// orphan notes that members may have a head of an app that is not here.
+func (c *Catalog) orphan(app string) {
+	if len(c.orphans) < MaxApps {
+		c.orphans[app] = true
+	}
 }
 
 // forgetOrphan takes out, for all, the head that an app of this name had before it was deleted: a member that had not

@@ -108,6 +108,9 @@ func (c *Catalog) importRemoval(bucket, key string) error {
 		return nil
 	case bucket == bucketApp:
 		c.forgetRestored(key)
+		if _, wanted := c.heads.all[key]; wanted {
+			c.orphan(key) // a member that knows of no services tells nothing of its head
+		}
 		return c.keep(c.removal(key)...)
 	case bucket == bucketRelease && c.needsRelease(key):
 		return c.restore(key)

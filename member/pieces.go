@@ -43,10 +43,13 @@ func putRow(objects gossip.Objects, bucket, key string, value []byte) error {
 	return err
 }
 
-// deleteRow writes that a row is gone, with its pieces.
+// deleteRow writes that a row is gone, with its pieces, where it is not known already.
 func deleteRow(objects gossip.Objects, bucket, key string) error {
 	old, there := objects.Get(registry.Kind(bucket), key)
-	if err := objects.Delete(registry.Kind(bucket), key); err != nil || !there {
+	if !there {
+		return nil
+	}
+	if err := objects.Delete(registry.Kind(bucket), key); err != nil {
 		return err
 	}
 	n, _ := pieces(old)
