@@ -66,3 +66,6 @@ func (m *member) Proxy() *http.Client {
 			return m.host.Dial(ctx, network, "127.0.0.1:4284")
 		}}}
 }
+
+// Start starts the agent of a host.
+func (m *member) Start() error { return m.start() }

@@ -1,0 +1,192 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/testcluster/faults"
+	"github.com/soukhq/souk/testcluster/netns"
+	"github.com/soukhq/souk/wait/waittest"
+)
+
+// kept is a service of an app on three hosts.
+type kept struct {
+	t     *testing.T
+	ms    []*faults.Member
+	hosts netns.Hosts
+}
+
+// newKept makes three members, and an app that has a group web of sleepers.
+func newKept(t *testing.T, replicas int) *kept {
+	t.Helper()
+	hosts, err := allHosts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kept{t: t, hosts: hosts[:3], ms: members(t, hosts[:3])}
+	t.Cleanup(func() {
+		if err := k.hosts.Heal(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := k.ms[0].Client().CreateApp(t.Context(), shop); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.ms[0].Client().Deploy(t.Context(), shop, sleepers(replicas, "1000000")); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// sleepers is a release of a group web.
+func sleepers(replicas int, arg string) api.NewRelease {
+	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &replicas, Config: &machine.Config{
+		Image: machine.HostImage, Init: machine.Init{Exec: []string{"sleep", arg}},
+		Guest:      &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+		StopConfig: &machine.StopConfig{Timeout: &machine.Duration{Duration: time.Second}}}}}}
+}
+
+// status returns what a member says of the service: of each replica its state, and of it the machines.
+func (k *kept) status(ctx context.Context, member int) (s api.GroupStatus, err error) {
+	all, err := k.ms[member].Client().Service(ctx, shop)
+	if err == nil && len(all.Groups) != 1 {
+		err = fmt.Errorf("%d groups", len(all.Groups))
+	}
+	if err != nil {
+		return s, err
+	}
+	return all.Groups[0], nil
+}
+
+// whole waits until members see so many replicas that are ready, each with one machine, and no others that can be heard.
+func (k *kept) whole(replicas int, members ...int) (at map[string]int) {
+	k.t.Helper()
+	waittest.Succeed(k.t, fmt.Sprintf("members %v see %d replicas", members, replicas), func() error {
+		for _, i := range members {
+			s, err := k.status(k.t.Context(), i)
+			s.Slots = slices.DeleteFunc(s.Slots, func(x api.SlotStatus) bool { return x.Unheard })
+			if err == nil && (s.Ready != replicas || len(s.Slots) != replicas) {
+				err = fmt.Errorf("%d of %d are ready: %+v", s.Ready, replicas, s.Slots)
+			}
+			if err != nil {
+				return fmt.Errorf("member %d: %w", i, err)
+			}
+			at = map[string]int{}
+			for _, x := range s.Slots {
+				at[string(x.Worker)]++
+			}
+		}
+		return nil
+	})
+	return at
+}
+
+// runs counts the sleepers of one argument that run on a host.
+func (k *kept) runs(host int, arg string) (n int) {
+	for _, pid := range k.hosts[host].Processes() {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.HasSuffix(string(raw), "sleep\x00"+arg+"\x00") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAServiceOutlivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
+// its own; when the host is back each replica has one machine again, as seen by each member and in /proc.
+func TestAServiceOutlivesAHost(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 3)
+		if at := k.whole(3, 0, 1, 2); len(at) != 3 {
+			t.Fatalf("the replicas stand at %v", at)
+		}
+		k.ms[2].PowerOff()
+		begin := time.Now()
+		var s api.GroupStatus
+		waittest.Succeed(t, "another machine takes the place of the lost one", func() (err error) {
+			if s, err = k.status(t.Context(), 0); err != nil {
+				return err
+			}
+			here := 0
+			for _, x := range s.Slots {
+				if x.Ready && x.Worker != k.ms[2].Worker() {
+					here++
+				}
+			}
+			if here != 3 {
+				err = fmt.Errorf("%d are ready on the other hosts", here)
+			}
+			return err
+		})
+		t.Logf("it serves again %v after the host died: %+v", time.Since(begin), s.Slots)
+		if n := k.runs(0, "1000000") + k.runs(1, "1000000"); n != 3 {
+			t.Errorf("%d machines run on the two hosts that are left", n)
+		}
+		if err := k.ms[2].Start(); err != nil {
+			t.Fatal(err)
+		}
+		begin = time.Now()
+		waittest.Until(t, "the host is heard again", func() bool {
+			_, err := k.status(t.Context(), 2)
+			return err == nil && k.ms[2].Ready() == 2
+		})
+		t.Logf("the host is back after %v", time.Since(begin))
+		begin = time.Now()
+		k.whole(3, 0, 1, 2)
+		waittest.Until(t, "three machines run", func() bool {
+			return k.runs(0, "1000000")+k.runs(1, "1000000")+k.runs(2, "1000000") == 3
+		})
+		t.Logf("each replica has one machine %v after that", time.Since(begin))
+	})
+}
+
+// TestTheStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
+func TestTheStewardOfAServiceDies(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 0)
+		k.whole(0, 0, 1, 2)
+		all, err := k.ms[0].Client().Service(t.Context(), shop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steward := 0
+		for i, m := range k.ms {
+			if m.Worker() == all.Steward.Member {
+				steward = i
+			}
+		}
+		other, third := (steward+1)%3, (steward+2)%3
+		twelve := api.Scale{Counts: map[string]int{"web": 12}}
+		if _, err := k.ms[other].Client().Scale(t.Context(), shop, twelve); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the first machines are made", func() bool {
+			s, err := k.status(t.Context(), other)
+			return err == nil && s.There > 0
+		})
+		k.ms[steward].Signal("agent", 9) // its machines go on, and it comes back
+		k.whole(12, other, third)
+		if _, err := k.ms[other].Client().Deploy(t.Context(), shop, sleepers(12, "2000000")); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the first are replaced", func() bool {
+			s, err := k.status(t.Context(), other)
+			return err == nil && s.Ready > 0
+		})
+		k.ms[steward].PowerOff()
+		k.whole(12, other, third)
+		if n := k.runs(other, "1000000") + k.runs(third, "1000000"); n != 0 {
+			t.Errorf("%d machines of the release before run", n)
+		}
+		if n := k.runs(other, "2000000") + k.runs(third, "2000000"); n != 12 {
+			t.Errorf("%d machines run on the two hosts", n)
+		}
+	})
+}
