@@ -9,11 +9,12 @@ import (
 
 // The operations on what is wanted of an app: its releases, and how many machines of each group.
 const (
-	CreateRelease Op = "POST /v1/souk/apps/{app}/releases"
-	ListReleases  Op = "GET /v1/souk/apps/{app}/releases"
-	GetRelease    Op = "GET /v1/souk/apps/{app}/releases/{release}"
-	ScaleService  Op = "POST /v1/souk/apps/{app}/scale"
-	GetService    Op = "GET /v1/souk/apps/{app}/service"
+	CreateRelease  Op = "POST /v1/souk/apps/{app}/releases"
+	ListReleases   Op = "GET /v1/souk/apps/{app}/releases"
+	GetRelease     Op = "GET /v1/souk/apps/{app}/releases/{release}"
+	ScaleService   Op = "POST /v1/souk/apps/{app}/scale"
+	RestartService Op = "POST /v1/souk/apps/{app}/restart"
+	GetService     Op = "GET /v1/souk/apps/{app}/service"
 )
 
 func releaseRoutes() []Route {
@@ -26,6 +27,8 @@ func releaseRoutes() []Route {
 			About: "Return a release whole, by its id or at least the first 6 digits of it."},
 		{Op: ScaleService, Verb: VerbUpdate, Kind: KindService, In: Scale{}, Out: Head{},
 			About: "Set how many machines of groups of an app are wanted; the others stay."},
+		{Op: RestartService, Verb: VerbOperate, Kind: KindService, In: ServiceRestart{}, Out: Head{},
+			About: "Have each machine of a service made anew as it is, one after the other."},
 		{Op: GetService, Verb: VerbGet, Kind: KindService, Out: ServiceStatus{},
 			About: "Tell what is wanted of an app, which machines there are for it, and which member sees to it."},
 	}
@@ -77,6 +80,11 @@ type Head struct {
 type Scale struct {
 	Counts map[string]int `json:"counts"`
 	Parent *string        `json:"parent,omitempty"` // as in NewRelease
+}
+
+// ServiceRestart says what is to be made anew.
+type ServiceRestart struct {
+	Parent *string `json:"parent,omitempty"` // as in NewRelease
 }
 
 // ReleaseList is the history of what was wanted of an app.

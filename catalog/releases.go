@@ -81,6 +81,16 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 // release is NotFound, code no_service.
 func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
 	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, parent, rollout.Change{Counts: counts, Why: rollout.WhyScale, By: by, At: now})
+}
+
+// Restart enters a head that wants each machine of a service anew, as it is. Errors are those of Scale.
+func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, parent, rollout.Change{Restart: true, Why: rollout.WhyRestart, By: by, At: now})
+}
+
+// follow enters a head of the same release. A change that changes nothing writes nothing.
+func (c *Catalog) follow(app string, parent *string, to rollout.Change) (*rollout.Head, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, parent)
@@ -94,9 +104,12 @@ func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *st
 	if r == nil {
 		return nil, c.noRelease(app, old.Release)
 	}
-	h, err := old.Next(rollout.Change{Counts: counts, Why: rollout.WhyScale, By: by, At: now}, r, r)
-	if err != nil || maps.Equal(h.Counts, old.Counts) {
-		return old, err
+	h, err := old.Next(to, r, r)
+	if err != nil {
+		return nil, err
+	}
+	if h.Restarted == old.Restarted && maps.Equal(h.Counts, old.Counts) {
+		return old, nil
 	}
 	trim(h)
 	return h, c.commit(c.heads.put(app, newVersioned(h)))

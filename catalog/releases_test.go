@@ -79,8 +79,15 @@ func TestDeployAndScale(t *testing.T) {
 	if _, err := x.Scale("shop", map[string]int{"db": 1}, "bob", nil, morning); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("a group that is not there: %v", err)
 	}
+	before = len(x.journal.all)
+	for i := range uint64(2) { // each is wanted, and is no other release
+		again, err := x.Restart("shop", "bob", nil, morning)
+		if err != nil || again.Restarted != i+1 || again.Release != h.Release || again.Counts["web"] != 5 {
+			t.Fatalf("%+v, %v", again, err)
+		}
+	}
 	list, err := x.Releases("shop")
-	if err != nil || len(list) != 2 || list[0].State != ReleaseCurrent || list[1].State != ReleasePast ||
+	if err != nil || len(list) != 4 || list[0].State != ReleaseCurrent || list[1].State != ReleasePast ||
 		list[1].Body == nil {
 		t.Fatalf("%+v, %v", list, err)
 	}

@@ -34,6 +34,12 @@ func (c ReleaseCalls) Scale(ctx context.Context, app string, in api.Scale) (h ap
 	return h, err
 }
 
+// RestartService has each machine of a service made anew as it is.
+func (c ReleaseCalls) RestartService(ctx context.Context, app string, in api.ServiceRestart) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.RestartService, app).withBody(in), &h)
+	return h, err
+}
+
 // Service tells what is wanted of an app, and which machines there are for it.
 func (c ReleaseCalls) Service(ctx context.Context, app string) (s api.ServiceStatus, err error) {
 	err = c.do(ctx, newCall(api.GetService, app), &s)

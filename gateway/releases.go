@@ -29,6 +29,7 @@ type releaseCatalog interface {
 	OpenApp(name string) (catalog.App, error)
 	Deploy(app string, r *rollout.Release, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
 }
@@ -41,11 +42,12 @@ type releaseBroker interface {
 // handlers returns what it serves.
 func (a *releasesAPI) handlers() handlers {
 	return handlers{
-		api.CreateRelease: a.create,
-		api.ListReleases:  a.list,
-		api.GetRelease:    a.get,
-		api.ScaleService:  a.scale,
-		api.GetService:    a.status,
+		api.CreateRelease:  a.create,
+		api.ListReleases:   a.list,
+		api.GetRelease:     a.get,
+		api.ScaleService:   a.scale,
+		api.RestartService: a.restart,
+		api.GetService:     a.status,
 	}
 }
 
@@ -185,6 +187,19 @@ func (a *releasesAPI) scale(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
 	}
 	head, err := a.catalog.Scale(r.PathValue("app"), in.Counts, caller(r), in.Parent, time.Now())
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, headAnswer(head))
+	return nil
+}
+
+func (a *releasesAPI) restart(w http.ResponseWriter, r *http.Request) error {
+	var in api.ServiceRestart
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	head, err := a.catalog.Restart(r.PathValue("app"), caller(r), in.Parent, time.Now())
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,10 @@ func TestReleases(t *testing.T) {
 		list.Releases[1].Note != "first" {
 		t.Errorf("%+v", list)
 	}
+	s.want(200, "POST", "/v1/souk/apps/a/restart", nil).into(t, &h)
+	if h.Why != "restart" {
+		t.Errorf("%+v", h)
+	}
 }
 
 // TestReleasesRefused: what cannot be honoured is refused before anything changes, and names its group.
@@ -77,6 +81,7 @@ func TestReleasesRefused(t *testing.T) {
 	}
 	s.want(404, "POST", "/v1/souk/apps/nobody/releases", webRelease)
 	s.want(404, "POST", "/v1/souk/apps/a/scale", `{"counts":{"web":1}}`)
+	s.want(404, "POST", "/v1/souk/apps/a/restart", nil)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease)
 	for body, code := range map[string]int{`{"counts":{}}`: 400, `{"counts":{"web":-1}}`: 400,
 		`{"counts":{"db":1}}`: 404, `{"counts":{"web":1},"parent":""}`: 409} {

@@ -68,6 +68,9 @@ func (s *commands) admit(c Command) (*row, error) {
 			"the %s is meant for instance %s of machine %s, which is at instance %s now; look at the machine again",
 			c.Verb, c.Expect, c.Machine, r.Machine.InstanceID)
 	}
+	if err == nil && c.Term == nil && c.Replica == nil && (c.Verb == Update || c.Verb == Resize) {
+		err = kept(r)
+	}
 	if err == nil && leased(c.Verb) && !c.wakes() {
 		err = s.leases.check(c.Machine, c.Nonce)
 	}
@@ -75,6 +78,16 @@ func (s *commands) admit(c Command) (*row, error) {
 		err = s.halt.refuse()
 	}
 	return r, err
+}
+
+// kept refuses that somebody changes what a replica is: its steward would not know, and change nothing back.
+func kept(r *row) error {
+	of := r.Machine.Replica
+	if of == nil {
+		return nil
+	}
+	return fault.New(fault.Precondition, "replica", "machine %s is replica %d of group %s of its app's service, which "+
+		"keeps it as its release says: make another release", r.Machine.ID, of.Index, of.Group)
 }
 
 // duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,

@@ -207,15 +207,22 @@ func TestReplicaOfAMachine(t *testing.T) {
 	}
 	create(func(g *lifecycle.Grant) { g.Replica = web(0, "1a2b") })(d)
 	is(web(0, "1a2b"))
-	verb(lifecycle.Update, newConfig(false))(d)
+	for _, v := range []lifecycle.Verb{lifecycle.Update, lifecycle.Resize} {
+		if err := d.replies[verb(v, newConfig(false))(d)].Err; fault.CodeOf(err) != "replica" ||
+			fault.KindOf(err) != fault.Precondition {
+			t.Errorf("%s by somebody else than its steward is answered %v", v, err)
+		}
+	}
 	is(web(0, "1a2b"))
-	verb(lifecycle.Update, newConfig(false), asReplica(web(0, "9f8e")))(d)
+	verb(lifecycle.Update, newConfig(false), ofTerm(termed(1, "w1")))(d)
+	is(web(0, "1a2b"))
+	verb(lifecycle.Update, newConfig(false), asReplica(web(0, "9f8e")), ofTerm(termed(1, "w1")))(d)
 	if got := d.sup.Machine("app", m1).Replica; got.Release != "9f8e" {
 		t.Errorf("the new config is of release %s", got.Release)
 	}
 	is(web(0, "9f8e"))
 	w.bad = true
-	verb(lifecycle.Update, newConfig(false), asReplica(web(0, "dead")))(d)
+	verb(lifecycle.Update, newConfig(false), asReplica(web(0, "dead")), ofTerm(termed(1, "w1")))(d)
 	is(web(0, "9f8e"))
 	for name, err := range map[string]error{
 		"grant": d.replies[d.grant(grantOf(v1, func(g *lifecycle.Grant) {
@@ -230,7 +237,7 @@ func TestReplicaOfAMachine(t *testing.T) {
 		}
 	}
 	is(web(0, "9f8e"))
-	if out, err := d.sup.Obey(d.now, "app", *termed(1, "w1")); err != nil || len(out.Records) == 0 {
+	if out, err := d.sup.Obey(d.now, "app", *termed(2, "w1")); err != nil || len(out.Records) == 0 {
 		t.Errorf("bad orders have raised the term: %v", err)
 	}
 	if d.sup.Machine("app", v1) != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -172,8 +173,10 @@ func Stop(c *cli.Env) *cobra.Command {
 // Restart makes the command "souk restart".
 func Restart(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
-	cmd := &cobra.Command{Use: "restart MACHINE...", Short: "Stop machines and start them again, as they are",
-		Example: "  souk restart web\n  souk restart web --force"}
+	cmd := &cobra.Command{Use: "restart [MACHINE...]", Short: "Stop machines and start them again, as they are",
+		Long: `Stop machines and start them again, as they are. "souk restart --app APP" alone has each machine of an app's service
+made anew, one after the other: the new one is up before the old one goes.`,
+		Example: "  souk restart web\n  souk restart web --force\n  souk restart --app shop"}
 	v.register(verb(c, cmd, v, machine.Started, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 		how, kill, err := v.stops()
 		if err == nil {
@@ -182,6 +185,17 @@ func Restart(c *cli.Env) *cobra.Command {
 		return err
 	}), "limit", "stop")
 	cmd.Flags().BoolVar(&v.force, "force", false, "kill at once, without the grace")
+	ofMachines := cmd.RunE
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
+		switch {
+		case len(refs) > 0:
+			return ofMachines(cmd, refs)
+		case c.AppGiven() == "":
+			return cli.Usagef("souk restart wants at least one machine, by id or name, or an app with --app")
+		}
+		return releases.Restart(cmd.Context(), c, c.AppGiven())
+	}
 	return cmd
 }
 

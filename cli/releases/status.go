@@ -88,6 +88,8 @@ func noteText(x *api.SlotStatus) string {
 	switch {
 	case x.Unheard:
 		return "its worker is not heard"
+	case x.Held != "":
+		return "held: it died 5 times in 5 minutes"
 	case x.Extra:
 		return "not wanted any more"
 	case x.Old:

@@ -127,6 +127,9 @@ func TestBadReleases(t *testing.T) {
 		{"auto_destroy", group(func(g *Group) { g.Config.AutoDestroy = true }), "auto_destroy"},
 		{"a schedule", group(func(g *Group) { g.Config.Schedule = "daily" }), "schedule"},
 		{"one volume", group(func(g *Group) { g.Config.Mounts = []machine.Mount{{Volume: "vol_1"}} }), "one volume"},
+		{"more machines than replicas", group(func(g *Group) {
+			g.Config.Services = []machine.Service{{CreateUpTo: new(3)}}
+		}), "create_up_to"},
 		{"a long note", &Release{Schema: Schema, Groups: group(func(*Group) {}).Groups,
 			Note: strings.Repeat("x", 201)}, "at most 200 bytes"},
 		{"257 KiB", group(func(g *Group) { g.Config.Env = map[string]string{"A": strings.Repeat("x", 257<<10)} }),

@@ -168,6 +168,11 @@ func (g *Group) keepable() error {
 			"souk run, or leave auto_destroy out", g.Name)
 	case g.Config.Schedule != "":
 		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out", g.Name)
+	case slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
+		return s.CreateUpTo != nil && *s.CreateUpTo > 0 || s.Warm != nil && *s.Warm > 0
+	}):
+		return invalid("group %s has services[].create_up_to or services[].warm, by which more machines are made than "+
+			"its replicas: leave them out, and say as many replicas as requests may wake", g.Name)
 	case g.Replicas > 1 && slices.ContainsFunc(g.Config.Mounts, func(m machine.Mount) bool { return m.Volume != "" }):
 		return invalid("group %s has %d replicas and a mount of one volume by its id, which one machine can have: "+
 			"name the volume by its name, or ask for 1 replica", g.Name, g.Replicas)

@@ -1,0 +1,31 @@
+package releases
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+)
+
+// Restart has each machine of an app's service made anew.
+func Restart(ctx context.Context, c *cli.Env, app string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	h, err := cl.RestartService(ctx, app, api.ServiceRestart{})
+	if err != nil {
+		return known(app, err)
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, h)
+		return nil
+	}
+	s, err := cl.Service(ctx, app)
+	if err != nil {
+		return err
+	}
+	c.Printf("%s wants %s anew, one after the other\n", app, wantedText(&s))
+	c.Field("next", "souk status --app %s", app)
+	return nil
+}
