@@ -71,7 +71,11 @@ func Invariants(ctx context.Context, cl *client.Client, ops []history.Op, within
 	if err != nil {
 		return nil, err
 	}
-	return append(out, holds, agree), nil
+	services, err := checkServices(ctx, cl, within)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, holds, agree, services), nil
 }
 
 // look asks every worker for its record and its machines.
