@@ -36,6 +36,7 @@ type clusterStep struct {
 	// quiet is a command that is not shown and must succeed: it waits for what the next one shows, or holds it to
 	// what is said.
 	quiet string
+	dies  bool // the host loses its power
 }
 
 func clusterSteps() []clusterStep {
@@ -45,6 +46,7 @@ func clusterSteps() []clusterStep {
 		onB   = `souk ps | awk '$5 == "b" { print $2 }'`
 		said  = `[ $(souk logs {WEB} | wc -l) -gt 1 ]`
 		one   = `[ $(souk logs {WEB} | sort -u | wc -l) = 1 ]`
+		kept  = `S=$(souk status --app shop) && echo "$S" | grep ', %d ready,'`
 	)
 	return []clusterStep{
 		{say: "On the first host:"},
@@ -92,6 +94,18 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: `souk node ls | grep '^b .* draining '`},
 		{on: "a", run: `souk node ls`},
 		{on: "a", run: `souk node uncordon b`},
+		{say: "A service is an app whose machines souk keeps, as many as are wanted. Any member can see to it: which " +
+			"one does needs no\nvote, and when it dies another goes on."},
+		{on: "a", run: `souk run --app shop --replicas 3 -- /bin/sleep infinity`},
+		{say: "The power of c fails. Some seconds later another machine stands for the one that is lost; when c is " +
+			"back, each replica has\none again. How many are wanted can be said to any member."},
+		{on: "c", dies: true},
+		{on: "a", quiet: fmt.Sprintf(kept, 3) + ` && echo "$S" | grep 'not heard'`},
+		{on: "a", run: `souk status --app shop | tail -5`},
+		{on: "b", run: `souk scale shop 0`},
+		{on: "b", quiet: fmt.Sprintf(kept, 0)},
+		{on: "a", run: `souk scale shop 2`},
+		{on: "a", quiet: fmt.Sprintf(kept, 2)},
 		{say: "A host is stolen: its certificate, its tokens and the keys that it had are made worthless, and tried " +
 			"at every member."},
 		{on: "a", run: `souk node evict c --reason stolen --yes | tail -1`},
@@ -170,6 +184,8 @@ func (r *clusterRecorder) step(s clusterStep) {
 	case s.say != "":
 		r.close()
 		r.b.WriteString(s.say + "\n\n")
+	case s.dies:
+		r.hosts[s.on].end()
 	case s.agent != "":
 		r.agent(r.hosts[s.on], s.agent)
 	case s.quiet != "":
@@ -266,14 +282,19 @@ func maskCluster(text string) string {
 	}
 	prompt := regexp.MustCompile(`^[abc]# `)
 	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "souk: app of shop: ") {
+			continue // how far it is, as often as somebody looked
+		}
 		line = regexp.MustCompile(`\bweb-\d\b`).ReplaceAllString(line, "web-#")
+		line = regexp.MustCompile(`^  steward .*`).ReplaceAllString(line, "  steward")
+		line = regexp.MustCompile(`\b[0-9a-f]{8}\b`).ReplaceAllString(line, "RELEASE")
 		if prompt.MatchString(line) || strings.HasPrefix(line, "```") {
 			end()
 			out = append(out, line)
 			continue
 		}
 		line = regexp.MustCompile(` # ms\b`).ReplaceAllString(strings.TrimSpace(mask(line)), "") // the RTT, once it is known
-		line = regexp.MustCompile(`^(ID|default/web|\[#/#\])(.*) [abc]( |,|$)`).ReplaceAllString(line, "$1$2 HOST$3")
+		line = regexp.MustCompile(`^(ID|default/web|app/#|\[#/#\])(.*) [abc]( |,|$)`).ReplaceAllString(line, "$1$2 HOST$3")
 		answer = append(answer, line+"\n")
 	}
 	end()
