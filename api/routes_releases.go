@@ -149,6 +149,8 @@ type GroupStatus struct {
 	There  int          `json:"there"` // replicas that have a machine
 	Ready  int          `json:"ready"` // of those that are wanted, replicas of the wanted release that are ready
 	Slots  []SlotStatus `json:"slots"` // by index; several for one that has several machines
+	// Blamed says that the release is at fault: machines of the group die again and again at several workers.
+	Blamed bool `json:"blamed,omitempty"`
 }
 
 // SlotStatus is a replica of a group.

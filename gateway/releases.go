@@ -253,9 +253,21 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 			}
 		}
 		count(&g, s.Release != nil)
+		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
 	}
 	return out
+}
+
+// blamed reports whether the machines of a group that are held say that its release is at fault.
+func blamed(g *api.GroupStatus, held []rollout.Held) bool {
+	at := map[string]cluster.WorkerID{}
+	for _, x := range g.Slots {
+		if !x.Old {
+			at[x.Machine] = x.Worker
+		}
+	}
+	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
 }
 
 // slots lists the machines of a service by group.

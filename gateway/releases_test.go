@@ -125,6 +125,10 @@ func TestServiceStatus(t *testing.T) {
 		next.Replica = r
 		known.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
+	if !blamed(&api.GroupStatus{Slots: []api.SlotStatus{{Machine: "a", Worker: "w1"}, {Machine: "b", Worker: "w2"}}},
+		[]rollout.Held{{Machine: "a"}, {Machine: "b"}}) {
+		t.Error("a release whose machines die at two workers is not blamed")
+	}
 	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}}
 	got := (&releasesAPI{directory: s.gateway.directory}).groups(&service)
 	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||

@@ -27,6 +27,20 @@ type Market struct {
 // Operator is what it needs of a worker.
 type Operator interface {
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+	Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error)
+}
+
+// cordonFor is for how long a worker takes nothing new that seems to be at fault.
+const cordonFor = time.Hour
+
+// Cordon has a worker take nothing new for an hour.
+func (m Market) Cordon(ctx context.Context, worker cluster.WorkerID, why string) error {
+	w, known := m.Worker(worker)
+	if !known {
+		return fault.New(fault.Unavailable, "worker", "worker %s is not known any more", worker)
+	}
+	_, err := w.Cordon(ctx, lifecycle.CordonCommand{Owner: cordonOwner, Reason: why, TTL: cordonFor})
+	return err
 }
 
 // CarryOut does what a steward ordered.

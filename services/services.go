@@ -68,6 +68,8 @@ type Catalog interface {
 type Hands interface {
 	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
 	CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error
+	// Cordon has a worker take nothing new for a while.
+	Cordon(ctx context.Context, worker cluster.WorkerID, why string) error
 }
 
 // Services keeps the services that this process's member carries. Run it once.
@@ -79,7 +81,8 @@ type Services struct {
 	turns   chan struct{} // of orders
 	ends    chan func(now time.Time)
 	quiet   time.Time
-	since   atomic.Int64 // when the loop began to look, nanoseconds since 1970; 0: it waits
+	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
+	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
 
 // kept is a service as this process sees it.
@@ -97,8 +100,8 @@ func New(o Options) *Services {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Services{o: o, apps: map[string]*kept{}, watch: watch{apps: map[string]*machines{}},
-		turns: make(chan struct{}, mostUnder), ends: make(chan func(time.Time), mostUnder)}
+	return &Services{o: o, apps: map[string]*kept{}, doubted: map[cluster.WorkerID]bool{},
+		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder), ends: make(chan func(time.Time), mostUnder)}
 }
 
 // Run keeps services until ctx ends. What it has begun by then workers go on with.
@@ -165,8 +168,12 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 	}
 	now := time.Now()
 	snapshot := s.o.Fleet.Snapshot()
-	for _, app := range s.watch.look(snapshot) {
+	changed := s.watch.look(snapshot)
+	for _, app := range changed {
 		s.changed(app)
+	}
+	if len(changed) > 0 && len(s.watch.loops) > 0 && s.knows(now) {
+		s.suspect(ctx, now, snapshot)
 	}
 	if members := s.stewards(); !slices.Equal(members, s.members) {
 		s.members = members

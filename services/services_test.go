@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -125,11 +126,12 @@ func (v *view) Stuck(_ context.Context, id cluster.WorkerID) (time.Duration, err
 
 // hands make machines that stand in a fleet at once.
 type hands struct {
-	fleet  *fleet.Fleet
-	mu     sync.Mutex
-	orders []rollout.Order
-	err    error
-	wait   chan struct{} // orders end when it is closed; nil: at once
+	fleet   *fleet.Fleet
+	mu      sync.Mutex
+	orders  []rollout.Order
+	err     error
+	cordons []cluster.WorkerID
+	wait    chan struct{} // orders end when it is closed; nil: at once
 }
 
 func (h *hands) CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error {
@@ -155,6 +157,18 @@ func (h *hands) CarryOut(ctx context.Context, app string, r *rollout.Release, o 
 		} else {
 			e.Machine(m)
 		}
+	})
+	return nil
+}
+
+// Cordon notes which workers are cordoned.
+func (h *hands) Cordon(_ context.Context, worker cluster.WorkerID, why string) error {
+	h.mu.Lock()
+	h.cordons = append(h.cordons, worker)
+	h.mu.Unlock()
+	h.fleet.Update(func(e *fleet.Edit) {
+		e.Record(cluster.Record{Worker: worker, Version: 2,
+			Cordon: &cluster.Cordon{Owner: cordonOwner, Reason: why}}, 1)
 	})
 	return nil
 }
@@ -366,6 +380,42 @@ func TestAStewardThatGoesOn(t *testing.T) {
 		b.in(time.Minute)
 		if orders := b.take(); len(orders) != 2 || b.terms != 1 {
 			t.Errorf("%d terms, %+v", b.terms, orders)
+		}
+	})
+}
+
+// TestAWorkerAtFault: where machines of three services die that do well elsewhere, one of the members cordons the worker,
+// once, and of twenty workers no more than two are.
+func TestAWorkerAtFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
+			b.member(id)
+		}
+		b.fleet.Update(func(e *fleet.Edit) {
+			for i := range 20 {
+				id := cluster.WorkerID(fmt.Sprint("w", i+1))
+				e.Member(fleet.Member{ID: id, State: cluster.MemberAlive})
+				e.Record(cluster.Record{Worker: id, Version: 1}, 1)
+			}
+		})
+		b.in(time.Minute)
+		for i := range 12 {
+			bad := cluster.WorkerID(fmt.Sprint("w", 4+i/3)) // w4 to w7, three services each
+			b.fleet.Update(func(e *fleet.Edit) {
+				app := fmt.Sprint("app", i)
+				e.Machine(fleet.Machine{ID: app + "-0", App: app, Worker: bad, State: machine.Stopped, Loops: true,
+					Updated: time.Now(), Replica: &machine.Replica{Group: "web"}})
+				e.Machine(fleet.Machine{ID: app + "-1", App: app, Worker: "w20", State: machine.Started, Ready: true,
+					Replica: &machine.Replica{Group: "web", Index: 1}})
+			})
+			b.in(time.Second)
+		}
+		b.in(time.Minute)
+		b.hands.mu.Lock()
+		defer b.hands.mu.Unlock()
+		if !slices.Equal(b.cordons, []cluster.WorkerID{"w4", "w5"}) {
+			t.Errorf("%v are cordoned", b.cordons)
 		}
 	})
 }

@@ -16,6 +16,7 @@ type watch struct {
 	reported bool // each worker that can be asked has told what it has
 	apps     map[string]*machines
 	walks    uint64
+	loops    []string // apps with a machine that dies again and again
 
 	silent  map[cluster.WorkerID]time.Time // workers that are not surely there, and since when
 	hears   map[cluster.WorkerID]bool      // of the walk
@@ -40,7 +41,7 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 	if s == w.snapshot {
 		return nil
 	}
-	w.snapshot, w.changed = s, w.changed[:0]
+	w.snapshot, w.changed, w.loops = s, w.changed[:0], w.loops[:0]
 	w.walks++
 	w.ask()
 	app := ""
@@ -93,6 +94,9 @@ func (w *watch) note(app string) {
 		w.apps[app] = m
 	}
 	m.walk = w.walks
+	if slices.ContainsFunc(w.run, func(x seen) bool { return x.Loops }) {
+		w.loops = append(w.loops, app)
+	}
 	if !slices.Equal(m.list, w.run) {
 		m.list = slices.Clone(w.run)
 		w.changed = append(w.changed, app)
@@ -110,6 +114,7 @@ func (w *watch) standing(app string) []rollout.Standing {
 	out := make([]rollout.Standing, len(m.list))
 	for i, x := range m.list {
 		out[i] = rollout.Standing{ID: x.ID, Instance: x.Instance, Replica: *x.Replica, Worker: x.Worker, State: x.State,
+			Updated: x.Updated,
 			Unheard: !x.heard, Silent: w.silent[x.Worker], Ready: x.Ready && x.heard && !x.Failing, Died: x.Died,
 			Loops: x.Loops, Cordoned: x.Cordoned}
 	}

@@ -40,6 +40,7 @@ type Standing struct {
 	machine.Replica
 	Worker   cluster.WorkerID
 	State    machine.State
+	Updated  time.Time // when its worker last told of it, by that one's clock
 	Unheard  bool      // its worker cannot be asked
 	Silent   time.Time // since when it has not been heard, where it is not
 	Ready    bool      // it is up, and the checks that requests depend on have passed

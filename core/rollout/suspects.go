@@ -1,0 +1,87 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// Bounds of suspicion.
+const (
+	suspectServices = 3                // whose machines die at one worker, and not elsewhere
+	suspectFor      = 15 * time.Minute // since a machine last died
+	suspectShare    = 10               // of the workers at most one in so many is cordoned for it
+)
+
+// Blamed reports whether a release is at fault for what dies again and again: machines of one group that are held are at
+// two workers or more. at returns the worker of a machine, "" for one that does not count.
+func Blamed(held []Held, at func(machine string) cluster.WorkerID) bool {
+	workers := map[cluster.WorkerID]bool{}
+	for _, h := range held {
+		if w := at(h.Machine); w != "" {
+			workers[w] = true
+		}
+	}
+	return len(workers) > 1
+}
+
+// Suspect is a worker that seems to be at fault for what dies there.
+type Suspect struct {
+	Worker cluster.WorkerID
+	Why    string // one sentence
+}
+
+// Suspects returns the workers at which machines of three services or more die again and again that do well elsewhere:
+// of such a service some machine of another worker is ready, and none dies so. cordoned are those that take nothing new
+// for this reason already, of so many workers that there are: no more are returned than make a tenth of them, so that
+// nothing that all releases have in common can shut all workers.
+func Suspects(now time.Time, services map[string][]Standing, workers int,
+	cordoned map[cluster.WorkerID]bool) (out []Suspect) {
+	dying := map[cluster.WorkerID][]string{}
+	for app, list := range services {
+		if w := diesAt(now, list); w != "" && !cordoned[w] {
+			dying[w] = append(dying[w], app)
+		}
+	}
+	for _, w := range slices.SortedFunc(maps.Keys(dying), func(a, b cluster.WorkerID) int {
+		return cmp.Or(cmp.Compare(len(dying[b]), len(dying[a])), cmp.Compare(a, b))
+	}) {
+		apps := dying[w]
+		if len(apps) < suspectServices || len(cordoned)+len(out) >= workers/suspectShare {
+			break
+		}
+		slices.Sort(apps)
+		out = append(out, Suspect{w, fmt.Sprintf(
+			"machines of %d services die again and again here and do well elsewhere: %s", len(apps),
+			strings.Join(apps[:min(len(apps), 5)], ", "))})
+	}
+	return out
+}
+
+// diesAt returns the one worker at which machines of a service die again and again, while others are ready elsewhere; ""
+// where there is none.
+func diesAt(now time.Time, list []Standing) (at cluster.WorkerID) {
+	well := false
+	for i := range list {
+		m := &list[i]
+		switch {
+		case m.Unheard:
+		case m.Loops && !m.Ready && now.Sub(m.Updated) < suspectFor:
+			if at != "" && at != m.Worker {
+				return ""
+			}
+			at = m.Worker
+		case m.Ready:
+			well = true
+		}
+	}
+	if !well || slices.ContainsFunc(list, func(m Standing) bool { return m.Ready && m.Worker == at }) {
+		return ""
+	}
+	return at
+}

@@ -1,0 +1,47 @@
+package services
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fleet"
+)
+
+// cordonOwner is who cordons a worker at which machines of several services die.
+const cordonOwner = "souk services"
+
+// suspect cordons workers that seem to be at fault for what dies there. Of each it is one member that does.
+func (s *Services) suspect(ctx context.Context, now time.Time, snapshot *fleet.Snapshot) {
+	services := map[string][]rollout.Standing{}
+	for _, app := range s.watch.loops {
+		services[app] = s.watch.standing(app)
+	}
+	cordoned := map[cluster.WorkerID]bool{}
+	for w := range snapshot.Workers() {
+		switch c := w.Record.Cordon; {
+		case c == nil:
+			delete(s.doubted, w.ID) // that is over, or was never so
+		case c.Owner == cordonOwner:
+			cordoned[w.ID] = true
+		}
+	}
+	for _, x := range rollout.Suspects(now, services, snapshot.Ready(), cordoned) {
+		first := cluster.Rendezvous(s.members, "suspect\x00"+string(x.Worker))[0]
+		if w, known := snapshot.Worker(x.Worker); first != s.o.Self || s.doubted[x.Worker] || !known ||
+			w.Record.Cordon != nil {
+			continue
+		}
+		s.doubted[x.Worker] = true
+		s.begin(ctx, func() func(time.Time) {
+			err := s.o.Hands.Cordon(ctx, x.Worker, x.Why)
+			s.o.Log.Warn("a worker seems to be at fault, so it is cordoned", "worker", x.Worker, "why", x.Why, "err", err)
+			return func(time.Time) {
+				if err != nil {
+					delete(s.doubted, x.Worker)
+				}
+			}
+		})
+	}
+}
