@@ -1,0 +1,34 @@
+package api
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTheReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
+func TestTheReleaseReferenceIsWhole(t *testing.T) {
+	raw, err := os.ReadFile("../docs/reference/release.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows, fields []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(raw), -1) {
+		rows = append(rows, m[1])
+	}
+	for prefix, of := range map[string]reflect.Type{"": reflect.TypeFor[NewRelease](),
+		"groups[].": reflect.TypeFor[NewGroup]()} {
+		for f := range of.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields = append(fields, prefix+name)
+		}
+	}
+	slices.Sort(rows)
+	slices.Sort(fields)
+	if !slices.Equal(rows, fields) {
+		t.Errorf("the rows are of\n%q, the fields\n%q", rows, fields)
+	}
+}
