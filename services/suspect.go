@@ -36,7 +36,8 @@ func (s *Services) suspect(ctx context.Context, now time.Time, snapshot *fleet.S
 		s.doubted[x.Worker] = true
 		s.begin(ctx, func() func(time.Time) {
 			err := s.o.Hands.Cordon(ctx, x.Worker, x.Why)
-			s.o.Log.Warn("a worker seems to be at fault, so it is cordoned", "worker", x.Worker, "why", x.Why, "err", err)
+			s.o.Log.Warn("a worker seems to be at fault, so it is cordoned", "worker", x.Worker, "why", x.Why, "err",
+				err)
 			return func(time.Time) {
 				if err != nil {
 					delete(s.doubted, x.Worker)
