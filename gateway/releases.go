@@ -66,7 +66,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 			return fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: rollout.OnLost(g.OnLost), LostAfter: g.LostAfter})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -74,6 +74,18 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head)})
 	return nil
+}
+
+// onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
+// or else "". A volume is at one worker, so nothing takes the place of a machine that has one.
+func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
+	switch {
+	case g.OnLost != "" || len(g.Config.Mounts) > 0:
+		return rollout.OnLost(g.OnLost)
+	case app.Disconnect == catalog.DisconnectFast:
+		return rollout.Replace
+	}
+	return rollout.OnLost(app.Disconnect) // never, fenced and "" are the same words
 }
 
 // group fills in a group of a release, and says what of it cannot be honoured, as of a machine's create.

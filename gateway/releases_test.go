@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
@@ -140,5 +141,23 @@ func TestServiceStatus(t *testing.T) {
 		!web[1].Old || web[2].Machine != "" ||
 		web[2].Index != 1 || !got[2].Slots[0].Extra {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited for.
+func TestOnLost(t *testing.T) {
+	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
+	for _, x := range []struct {
+		app, group string
+		mounts     []machine.Mount
+		want       rollout.OnLost
+	}{
+		{"", "", nil, ""}, {"fast", "", nil, rollout.Replace}, {"fenced", "", nil, rollout.Fenced},
+		{"never", "", nil, rollout.Never}, {"fast", "never", nil, rollout.Never}, {"fast", "", mounts, ""},
+	} {
+		app := catalog.App{Disconnect: x.app}
+		if got := onLost(&app, &api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}); got != x.want {
+			t.Errorf("app %q, group %q: %q", x.app, x.group, got)
+		}
 	}
 }

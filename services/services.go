@@ -101,7 +101,8 @@ func New(o Options) *Services {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Services{o: o, apps: map[string]*kept{}, doubted: map[cluster.WorkerID]bool{},
-		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder), ends: make(chan func(time.Time), mostUnder)}
+		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
+		ends: make(chan func(time.Time), mostUnder)}
 }
 
 // Run keeps services until ctx ends. What it has begun by then workers go on with.

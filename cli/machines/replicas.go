@@ -103,7 +103,16 @@ func deploy(ctx context.Context, cl *client.Client, app string, group api.NewGro
 		return api.ReleaseMade{}, err
 	}
 	in.Note = note
-	return cl.Deploy(ctx, app, in)
+	made, err := cl.Deploy(ctx, app, in)
+	if err != nil {
+		return made, err
+	}
+	// A number that "souk scale" set stays over a release that says what the one before said. Here somebody has said one.
+	if n, scaled := made.Head.Counts[group.Name]; scaled && n != *group.Replicas {
+		made.Head, err = cl.Scale(ctx, app, api.Scale{Counts: map[string]int{group.Name: *group.Replicas},
+			Parent: &made.Head.ID})
+	}
+	return made, err
 }
 
 // releaseWith returns the release that is wanted now, with a group changed.

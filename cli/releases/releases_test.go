@@ -36,6 +36,13 @@ func status(release string, wanted, ready int) api.ServiceStatus {
 			{Name: "web", Wanted: wanted, There: wanted, Ready: ready, Image: "x"}}}
 }
 
+// slots is a status of three machines that are wanted, with some of them.
+func slots(ready int, list ...api.SlotStatus) api.ServiceStatus {
+	s := status("r1", 3, ready)
+	s.Groups[1].Slots = list
+	return s
+}
+
 // TestAwait waits for the machines of one group, tells each change once, and ends where another release is wanted or it
 // is interrupted, which it says.
 func TestAwait(t *testing.T) {
@@ -50,6 +57,9 @@ func TestAwait(t *testing.T) {
 		"ready": {all: []api.ServiceStatus{status("r1", 3, 3)}},
 		"by and by": {all: []api.ServiceStatus{missing, status("r1", 3, 0), status("r1", 3, 0), status("r1", 3, 3)},
 			told: []string{"web of shop: 0 of 3 ready, 3 there"}},
+		"the old ones go": {all: []api.ServiceStatus{slots(3, api.SlotStatus{Old: true, Ready: true}), slots(3)}},
+		"held": {all: []api.ServiceStatus{status("r1", 3, 2), slots(2, api.SlotStatus{Held: "it died"})},
+			code: "held"},
 		"overtaken": {all: []api.ServiceStatus{status("r1", 3, 0), status("r2", 3, 3)}, code: "overtaken"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/api"
@@ -51,7 +52,7 @@ func imageText(g *api.GroupStatus) string {
 func stewardText(s *api.ServiceSteward) string {
 	who := cmp.Or(string(s.Member), "this souk")
 	switch {
-	case s.Busy && s.By == s.Member:
+	case s.Busy && (s.By == s.Member || s.Member == ""):
 		return fmt.Sprintf("%s, at work in term %d", who, s.Term)
 	case s.Busy:
 		return fmt.Sprintf("%s, which takes over from %s (term %d)", who, s.By, s.Term)
@@ -93,12 +94,30 @@ func noteText(x *api.SlotStatus) string {
 		return "its worker is not heard"
 	case x.Held != "":
 		return "held: it died 5 times in 5 minutes"
+	case x.Extra && !x.Old && !x.Ready:
+		return "coming up"
 	case x.Extra:
 		return "not wanted any more"
 	case x.Old:
 		return "to be replaced"
 	}
 	return ""
+}
+
+// replacing reports whether a machine of the release before is there still.
+func replacing(g *api.GroupStatus) bool {
+	return slices.ContainsFunc(g.Slots, func(x api.SlotStatus) bool { return x.Old && !x.Unheard })
+}
+
+// given returns why a group does not become ready by itself: a machine of it is held; nil where none is.
+func given(app string, g *api.GroupStatus) error {
+	for _, x := range g.Slots {
+		if x.Held != "" && !x.Old {
+			return fault.New(fault.Precondition, "held", "%s, so replica %d of group %s of %s is not ready: see "+
+				"\"souk logs %s\", and make another release", x.Held, x.Index, g.Name, app, x.Machine)
+		}
+	}
+	return nil
 }
 
 // Await waits until all machines that are wanted of a group are ready, and returns what there is then. It says on stderr
@@ -136,8 +155,11 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 			if g.Name != group {
 				continue
 			}
-			if s.Why == "" && g.Ready >= g.Wanted {
+			if s.Why == "" && g.Ready >= g.Wanted && !replacing(g) {
 				return s, nil
+			}
+			if err := given(app, g); err != nil {
+				return s, err
 			}
 			if text := fmt.Sprintf("%d of %d ready, %d there", g.Ready, g.Wanted, g.There); text != told {
 				told = text

@@ -126,7 +126,8 @@ func TestBadReleases(t *testing.T) {
 		{"no config", group(func(g *Group) { g.Config = nil }), "no config"},
 		{"auto_destroy", group(func(g *Group) { g.Config.AutoDestroy = true }), "auto_destroy"},
 		{"a schedule", group(func(g *Group) { g.Config.Schedule = "daily" }), "schedule"},
-		{"one volume", group(func(g *Group) { g.Config.Mounts = []machine.Mount{{Volume: "vol_1"}} }), "one volume"},
+		{"one volume", group(func(g *Group) { g.Config.Mounts = []machine.Mount{{Volume: "vol_1"}} }),
+			"a volume, which one machine can have"},
 		{"more machines than replicas", group(func(g *Group) {
 			g.Config.Services = []machine.Service{{CreateUpTo: new(3)}}
 		}), "create_up_to"},

@@ -173,9 +173,9 @@ func (g *Group) keepable() error {
 	}):
 		return invalid("group %s has services[].create_up_to or services[].warm, by which more machines are made than "+
 			"its replicas: leave them out, and say as many replicas as requests may wake", g.Name)
-	case g.Replicas > 1 && slices.ContainsFunc(g.Config.Mounts, func(m machine.Mount) bool { return m.Volume != "" }):
-		return invalid("group %s has %d replicas and a mount of one volume by its id, which one machine can have: "+
-			"name the volume by its name, or ask for 1 replica", g.Name, g.Replicas)
+	case g.Replicas > 1 && len(g.Config.Mounts) > 0:
+		return invalid("group %s has %d replicas and a volume, which one machine can have: ask for 1 replica, or make a "+
+			"group for each volume", g.Name, g.Replicas)
 	}
 	return nil
 }

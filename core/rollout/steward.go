@@ -18,6 +18,9 @@ const (
 	mostMakes  = 3           // of one slot: what is wanted can change while one waits for its image
 	believe    = time.Minute // that what was ordered is so, where the fleet has not told of it yet
 	upFor      = time.Minute // that a machine must run so that its next death is a first one
+	// soakFor is for how long a machine without checks must be up before the one goes whose place it takes: longer than a
+	// program runs that cannot.
+	soakFor = 3 * time.Second
 )
 
 // The times until something is tried again that failed.
@@ -138,6 +141,7 @@ type machineWork struct {
 	busy    bool      // an order is under way
 	done    time.Time // when the last one was carried out; zero: it failed, or there was none
 	verb    Verb      // of that
+	up      time.Time // since when it is seen ready; zero: it is not
 	starts  int       // in a row
 	started time.Time
 	at      time.Time // nothing is tried before
@@ -173,6 +177,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 			s.over(t)
 		}
 	}
+	p.notice(standing)
 	p.holds()
 	p.groups()
 	p.surplus()
@@ -306,14 +311,16 @@ func (s *Steward) Why(slot Slot) error {
 // pass is one look at a service.
 type pass struct {
 	*Steward
-	now    time.Time
-	want   *Want
-	by     map[Slot][]*Standing // machines that stay, by slot
-	held   map[string]*Held     // by machine
-	lost   map[*Standing]bool   // machines that others take the places of
-	wanted map[Slot]bool
-	wants  bool // something is to be done, now or later
-	out    Next
+	now     time.Time
+	want    *Want
+	by      map[Slot][]*Standing // machines that stay, by slot
+	held    map[string]*Held     // by machine
+	lost    map[*Standing]bool   // machines that others take the places of
+	wanted  map[Slot]bool
+	soak    time.Duration // of the group that is looked at
+	stalled bool          // a machine of that group is held, and no other is replaced until that is over
+	wants   bool          // something is to be done, now or later
+	out     Next
 }
 
 // groups looks at each slot that is wanted.
@@ -324,6 +331,11 @@ func (p *pass) groups() {
 		spec := g.Spec(p.want.Release.Secrets, p.want.Head.Restarted)
 		n := p.want.Head.Count(g)
 		p.lose(g, n)
+		p.soak = soakFor
+		if g.Config.HasChecks() {
+			p.soak = 0
+		}
+		p.stalled = false
 		replacing := p.settling(g, spec, n)
 		for index := range n {
 			slot := Slot{g.Name, index}
@@ -339,11 +351,37 @@ func (p *pass) settling(g *Group, spec string, n int) (count int) {
 	for index := range n {
 		best, old := p.split(Slot{g.Name, index}, g, spec)
 		w := p.slots[Slot{g.Name, index}]
-		if w != nil && w.makes(spec) && len(old) > 0 || len(best) > 0 && !settled(best[0]) {
+		if w != nil && w.makes(spec) && len(old) > 0 || len(best) > 0 && !p.replaces(best[0], len(old) > 0) {
 			count++
+			p.stalled = p.stalled || len(best) > 0 && p.held[best[0].ID] != nil
 		}
 	}
 	return count
+}
+
+// replaces reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
+// others it has been up for a while.
+func (p *pass) replaces(m *Standing, others bool) bool {
+	if p.held[m.ID] != nil || !settled(m) {
+		return false
+	}
+	if !m.Ready || !others || p.soak == 0 {
+		return true
+	}
+	return !p.waits(p.machine(m.ID).up.Add(p.soak))
+}
+
+// notice notes since when machines are ready.
+func (p *pass) notice(standing []Standing) {
+	for i := range standing {
+		m := &standing[i]
+		switch w := p.machines[m.ID]; {
+		case !m.Ready && w != nil:
+			w.up = time.Time{}
+		case m.Ready && (w == nil || w.up.IsZero()):
+			p.machine(m.ID).up = p.now
+		}
+	}
 }
 
 // settled reports whether a machine is what it is to be: it is up, or rests.
@@ -404,7 +442,7 @@ func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
 	case len(of) == 0 && len(others) == 0:
 		p.make(slot, spec, "it has no machine")
 	case len(of) == 0:
-		if p.wants = true; *replacing == 0 || !slices.ContainsFunc(others, settled) { // which is of no use as it is
+		if p.wants = p.wants || !p.stalled; *replacing == 0 || !slices.ContainsFunc(others, settled) { // which is of no use as it is
 			*replacing++
 			p.make(slot, spec, "its machine is of another release")
 		}
@@ -416,7 +454,7 @@ func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
 		if p.hold(of[0]) {
 			return
 		}
-		if settled(of[0]) {
+		if p.replaces(of[0], len(others) > 0) {
 			for _, m := range others {
 				p.remove(m, "one of the newer release stands for "+slot.String())
 			}

@@ -373,6 +373,11 @@ func TestStep(t *testing.T) {
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
 		want := w.want
 		want.Held = []Held{{Machine: "held", Group: "web", Why: "it dies"}}
+		for i := range tt.standing {
+			if tt.standing[i].Ready {
+				s.machine(tt.standing[i].ID).up = w.now.Add(-soakFor)
+			}
+		}
 		n := s.Step(w.now, &want, tt.standing)
 		if n.Hold {
 			want.Held = n.Held
@@ -513,4 +518,67 @@ func TestLost(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestAMachineWithoutChecksSoaks: the old one goes once the new one has been up for a while without a break; where there
+// are checks it goes when they pass.
+func TestAMachineWithoutChecksSoaks(t *testing.T) {
+	for _, checks := range []bool{false, true} {
+		r := release("two", map[string]int{"web": 1})
+		if checks {
+			r.Groups[0].Config.Checks = map[string]machine.CheckConfig{"c": {}}
+		}
+		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
+		now := time.Unix(1e9, 0)
+		standing := []Standing{{ID: "old", State: machine.Started, Ready: true,
+			Replica: machine.Replica{Group: "web", Spec: "old"}}, {ID: "new", State: machine.Started, Ready: true,
+			Replica: machine.Replica{Group: "web", Spec: r.Groups[0].Spec(0, 0), Epoch: 1}}}
+		s := NewSteward(cluster.Term{})
+		s.Begin(cluster.Term{Number: 1, Member: "m"})
+		removes := func(after time.Duration, ready bool) bool {
+			now = now.Add(after)
+			standing[1].Ready = ready
+			return len(s.Step(now, want, standing).Orders) == 1
+		}
+		if got := removes(0, true); got != checks {
+			t.Errorf("checks %v: the old one goes at once: %v", checks, got)
+		}
+		if checks {
+			continue
+		}
+		if removes(soakFor-1, true) || removes(1, false) || removes(soakFor, true) || removes(soakFor-1, true) {
+			t.Error("the old one goes before the new one was up for long enough")
+		}
+		if !removes(1, true) {
+			t.Error("the old one stays")
+		}
+	}
+}
+
+// TestAHeldMachineStopsARelease: no other machine of its group is replaced, and the service is at rest.
+func TestAHeldMachineStopsARelease(t *testing.T) {
+	w := newWorld(map[string]int{"web": 3})
+	w.settle(t)
+	w.deploy("bad", map[string]int{"web": 3})
+	w.step(t)
+	w.end(0, carried, "w1")
+	for _, m := range w.machines {
+		if !m.Ready {
+			m.State, m.Loops = machine.Restarting, true
+		}
+	}
+	n := w.step(t)
+	if len(w.under) != 1 || w.under[0].Verb != Hold {
+		t.Fatalf("%+v", n)
+	}
+	w.end(0, carried, "w1")
+	for range 10 {
+		w.now = w.now.Add(time.Minute)
+		if n = w.step(t); len(n.Orders) > 0 || n.Busy {
+			t.Fatalf("with a held machine: %+v", n)
+		}
+	}
+	w.deploy("good", map[string]int{"web": 3})
+	w.settle(t)
+	w.check(t)
 }
