@@ -144,7 +144,8 @@ func TestServiceStatus(t *testing.T) {
 	}
 }
 
-// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited for.
+// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
+// for.
 func TestOnLost(t *testing.T) {
 	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
 	for _, x := range []struct {
@@ -156,7 +157,8 @@ func TestOnLost(t *testing.T) {
 		{"never", "", nil, rollout.Never}, {"fast", "never", nil, rollout.Never}, {"fast", "", mounts, ""},
 	} {
 		app := catalog.App{Disconnect: x.app}
-		if got := onLost(&app, &api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}); got != x.want {
+		g := api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}
+		if got := onLost(&app, &g); got != x.want {
 			t.Errorf("app %q, group %q: %q", x.app, x.group, got)
 		}
 	}
