@@ -36,7 +36,8 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		g := &s.Groups[i]
 		c.Field("group", "%s: %d wanted, %d there, %d ready%s", g.Name, g.Wanted, g.There, g.Ready, imageText(g))
 		if g.Blamed {
-			c.Field("fault", "machines of %s die again and again at several workers, so the release is at fault", g.Name)
+			c.Field("fault", "machines of %s die again and again at several workers, so the release is at fault",
+				g.Name)
 		}
 	}
 	printSlots(c, s)

@@ -174,8 +174,8 @@ func (g *Group) keepable() error {
 		return invalid("group %s has services[].create_up_to or services[].warm, by which more machines are made than "+
 			"its replicas: leave them out, and say as many replicas as requests may wake", g.Name)
 	case g.Replicas > 1 && len(g.Config.Mounts) > 0:
-		return invalid("group %s has %d replicas and a volume, which one machine can have: ask for 1 replica, or make a "+
-			"group for each volume", g.Name, g.Replicas)
+		return invalid("group %s has %d replicas and a volume, which one machine can have: ask for 1 replica, or make "+
+			"a group for each volume", g.Name, g.Replicas)
 	}
 	return nil
 }

@@ -442,7 +442,9 @@ func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
 	case len(of) == 0 && len(others) == 0:
 		p.make(slot, spec, "it has no machine")
 	case len(of) == 0:
-		if p.wants = p.wants || !p.stalled; *replacing == 0 || !slices.ContainsFunc(others, settled) { // which is of no use as it is
+		p.wants = p.wants || !p.stalled
+		ofUse := slices.ContainsFunc(others, settled)
+		if *replacing == 0 || !ofUse {
 			*replacing++
 			p.make(slot, spec, "its machine is of another release")
 		}
