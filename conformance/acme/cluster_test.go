@@ -86,8 +86,10 @@ func (x *town) look(i int, path string) string {
 	}
 	r.Host = shop
 	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
+	if err != nil && x.t.Context().Err() == nil {
 		x.t.Error(err)
+	}
+	if err != nil { // such as that the test has ended, and its members, while the authority still asks
 		return ""
 	}
 	defer resp.Body.Close()
