@@ -46,7 +46,7 @@ var siblings = map[string][]string{
 	"lifecycle": {"fsm", "market", "placement", "quota"}, "scheduler": {"auction", "placement"},
 	"jobs":    {"auction", "fsm", "market", "placement"},
 	"catalog": {"atrest", "journal"}, "pki": {"atrest"},
-	"api":     {"decision", "jobs", "market", "policy/whatif", "quota"},
+	"api":     {"core/rollout", "decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"},
 	"runtime": {"heap", "osthread", "sysmon", "unixsock", "wait"}, "runtime/oci": {"image"},
 	"runtime/runtimetest": {"wait/waittest"}, "tlscert": {"atrest", "journal"},

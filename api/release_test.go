@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/soukhq/souk/core/rollout"
 )
 
 // TestTheReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
@@ -20,7 +22,8 @@ func TestTheReleaseReferenceIsWhole(t *testing.T) {
 		rows = append(rows, m[1])
 	}
 	for prefix, of := range map[string]reflect.Type{"": reflect.TypeFor[NewRelease](),
-		"groups[].": reflect.TypeFor[NewGroup]()} {
+		"groups[].": reflect.TypeFor[NewGroup](), "groups[].update.": reflect.TypeFor[rollout.Update](),
+		"groups[].update.steps[].": reflect.TypeFor[rollout.CanaryStep]()} {
 		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, prefix+name)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -56,6 +57,8 @@ type NewGroup struct {
 	OnLost string `json:"on_lost,omitempty"`
 	// LostAfter is for how long the worker has not been heard then; left out: 3s.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	Update    *rollout.Update   `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
+	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
 }
 
 // ReleaseMade is the answer to NewRelease.

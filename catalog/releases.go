@@ -32,13 +32,9 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 	if err != nil {
 		return nil, err
 	}
-	var before *rollout.Release
-	if old != nil {
-		before = c.releases.get(app + "/" + old.Release)
-	}
 	id := r.ID()
 	next := rollout.Change{Release: id, Why: rollout.WhyDeploy, By: by, At: now}
-	h, err := old.Next(next, r, before)
+	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -100,19 +96,33 @@ func (c *Catalog) follow(app string, parent *string, to rollout.Change) (*rollou
 	if old == nil {
 		return nil, NoService(app)
 	}
-	r := c.releases.get(app + "/" + old.Release)
-	if r == nil {
-		return nil, c.noRelease(app, old.Release)
+	p := c.tenures.all[app].Progress
+	aim := cmp.Or(to.Release, old.InForce(p).Release)
+	if to.Resume {
+		aim = old.Release
 	}
-	h, err := old.Next(to, r, r)
+	r := c.releases.get(app + "/" + aim)
+	if r == nil {
+		return nil, c.noRelease(app, aim)
+	}
+	h, err := old.Next(to, r, c.inForce(app, old), p)
 	if err != nil {
 		return nil, err
 	}
-	if h.Restarted == old.Restarted && maps.Equal(h.Counts, old.Counts) {
+	if h.Same(old) {
 		return old, nil
 	}
 	trim(h)
 	return h, c.commit(c.heads.put(app, newVersioned(h)))
+}
+
+// inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is
+// none, or it is not here. The caller holds write.
+func (c *Catalog) inForce(app string, h *rollout.Head) *rollout.Release {
+	if h == nil {
+		return nil
+	}
+	return c.releases.get(app + "/" + h.InForce(c.tenures.all[app].Progress).Release)
 }
 
 // headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.

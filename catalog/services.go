@@ -17,6 +17,7 @@ type Service struct {
 	App     App
 	Head    *rollout.Head    // nil: see Why
 	Release *rollout.Release // nil: see Why
+	Before  *rollout.Release // what an undo of the head's rollout returns to; nil: nothing, or not here
 	Tenure  rollout.Tenure   // zero: no steward has begun a term yet
 	Why     error            // why the head or the release cannot be used: not here yet, or a newer souk wrote it
 }
@@ -35,6 +36,8 @@ func (c *Catalog) Service(app string) (Service, bool) {
 		s.Why = c.unusableHead(app)
 	} else if s.Release = c.releases.get(app + "/" + s.Head.Release); s.Release == nil {
 		s.Why = c.noRelease(app, s.Head.Release)
+	} else if s.Head.Before != nil {
+		s.Before = c.releases.get(app + "/" + s.Head.Before.Release)
 	}
 	return s, true
 }

@@ -66,7 +66,8 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 			return fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter,
+			Update: g.Update, After: g.After})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -185,7 +186,8 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
+			Update: g.Update, After: g.After})
 	}
 	return out
 }

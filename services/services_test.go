@@ -63,7 +63,7 @@ func (b *board) deploy(app, image string, replicas int) {
 	b.put(app, func(s *catalog.Service) {
 		r := &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{{Name: "web", Replicas: replicas,
 			Config: &machine.Config{Image: image}}}}
-		head, err := s.Head.Next(rollout.Change{Release: r.ID(), At: time.Now()}, r, s.Release)
+		head, err := s.Head.Next(rollout.Change{Release: r.ID(), At: time.Now()}, r, s.Release, s.Tenure.Progress)
 		if err != nil {
 			panic(err)
 		}

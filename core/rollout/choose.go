@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
@@ -13,6 +14,8 @@ type Tenure struct {
 	Term cluster.Term `json:"term"`
 	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
 	Held []Held       `json:"held,omitempty"`
+	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.
+	Progress Progress `json:"progress,omitzero"`
 }
 
 // Check refuses a tenure that no steward has.
@@ -20,7 +23,7 @@ func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
-	return t.Term.Check()
+	return cmp.Or(t.Progress.Check(), t.Term.Check())
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an

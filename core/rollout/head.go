@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -13,6 +14,10 @@ const (
 	WhyDeploy  = "deploy"
 	WhyScale   = "scale"
 	WhyRestart = "restart"
+	WhyBack    = "rollback"
+	WhyPause   = "pause"
+	WhyResume  = "resume"
+	WhyPromote = "promote"
 )
 
 // Head says what is wanted of a service now. It is replaced whole, and names the head that it was made from.
@@ -27,8 +32,23 @@ type Head struct {
 	At      time.Time      `json:"at"`
 	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
 	Restarted uint64 `json:"restarted,omitempty"`
-	Past      []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
+
+	Rollout  uint64  `json:"rollout,omitempty"`  // the number of the head that began the rollout; 0: an older souk wrote it
+	Before   *Target `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
+	Promoted int     `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
+	Paused   bool    `json:"paused,omitempty"`   // no further machine is replaced
+
+	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }
+
+// Target is what the machines of a service are to be.
+type Target struct {
+	Release   string `json:"release"`
+	Restarted uint64 `json:"restarted,omitempty"`
+}
+
+// target returns what a head wants.
+func (h *Head) target() Target { return Target{h.Release, h.Restarted} }
 
 // Past is a head that another has replaced.
 type Past struct {
@@ -46,30 +66,36 @@ func (h *Head) ID() string { return hash(h) }
 
 // Change says what a new head is to have else than its parent.
 type Change struct {
-	Release string         // "": the parent's
+	Release string         // "": the one that is in force
 	Counts  map[string]int // by group; those that it leaves out stay
 	Restart bool           // all machines are to be restarted
+	Resume  bool           // a rollout that was paused or undone is tried again
+	Pause   bool           // no further machine is to be replaced
+	Promote int            // so many steps of a canary are over; 0: no more than before
 	Why, By string
 	At      time.Time
 }
 
+// begins reports whether a change begins a rollout, though what is wanted may be the same.
+func (c *Change) begins() bool { return c.Release != "" || c.Restart || c.Resume }
+
 // Next returns the head that follows on h, which is nil for a service that has none. release is that of the new head,
-// before that of h; nil where it is not known. A number of machines that somebody chose for a group stays over a deploy,
-// unless the new release says another number of the group than the one before.
-func (h *Head) Next(c Change, release, before *Release) (*Head, error) {
+// before that of h; nil where it is not known. p is how far the rollout of h is. A number of machines that somebody chose
+// for a group stays over a deploy, unless the new release says another number of the group than the one before.
+func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, error) {
 	n := &Head{Schema: Schema, Number: 1, Release: c.Release, Counts: map[string]int{}, Why: c.Why, By: c.By,
 		At: c.At.UTC()}
 	if h != nil {
-		n.Number, n.Parent, n.Restarted = h.Number+1, h.ID(), h.Restarted
-		if n.Release == "" {
-			n.Release = h.Release
-		}
+		n.Number, n.Parent = h.Number+1, h.ID()
+		n.aim(h, &c, p)
 		for group, count := range h.Counts {
 			if !renumbered(release.Group(group), before, group) {
 				n.Counts[group] = count
 			}
 		}
 		n.Past = append([]Past{h.past()}, h.Past[:min(len(h.Past), MaxKept-1)]...)
+	} else {
+		n.Rollout = n.Number
 	}
 	for group, count := range c.Counts {
 		if release.Group(group) == nil {
@@ -84,10 +110,59 @@ func (h *Head) Next(c Change, release, before *Release) (*Head, error) {
 		g := release.Group(group)
 		return g == nil || g.Replicas == count
 	})
-	if c.Restart {
-		n.Restarted++
-	}
 	return n, n.Check()
+}
+
+// aim sets what n wants, where it follows on h.
+func (n *Head) aim(h *Head, c *Change, p Progress) {
+	in := h.InForce(p)
+	if c.Resume {
+		in = h.target()
+	}
+	n.Release, n.Restarted = cmp.Or(c.Release, in.Release), in.Restarted
+	if c.Restart {
+		n.Restarted = h.Restarted + 1
+	}
+	if !c.begins() && n.target() == h.target() {
+		n.Rollout, n.Before, n.Promoted, n.Paused = h.Rollout, h.Before, max(h.Promoted, c.Promote), h.Paused || c.Pause
+		return
+	}
+	n.Rollout, n.Promoted = n.Number, c.Promote
+	if n.target() == h.target() {
+		n.Promoted = max(n.Promoted, h.Promoted)
+	}
+	was := h.proven(p)
+	if n.target() == h.target() && h.Before != nil { // what is tried again
+		was = h.Before
+	}
+	if was != nil && *was != n.target() {
+		n.Before = was
+	}
+}
+
+// Same reports whether h wants what its parent old does.
+func (h *Head) Same(old *Head) bool {
+	return h.Rollout == old.Rollout && h.Paused == old.Paused && h.Promoted == old.Promoted &&
+		maps.Equal(h.Counts, old.Counts)
+}
+
+// InForce returns what the machines of the service are to be while its rollout is so far: that of the head, or what was
+// before it once it is undone.
+func (h *Head) InForce(p Progress) Target {
+	if p.Of(h) && p.Undo && h.Before != nil {
+		return *h.Before
+	}
+	return h.target()
+}
+
+// proven returns what an undo of the next rollout returns to: what the head wants if its rollout has succeeded, else what
+// was before it. nil: nothing has.
+func (h *Head) proven(p Progress) *Target {
+	if h.Rollout == 0 || p.Of(h) && p.State == Done && !p.Undo {
+		t := h.target()
+		return &t
+	}
+	return h.Before
 }
 
 // renumbered reports whether a release says another number of a group than the one before did.
@@ -144,6 +219,9 @@ func (h *Head) Count(g *Group) int {
 // Kept lists the releases that are still of use: those of the newest heads.
 func (h *Head) Kept() []string {
 	out := []string{h.Release}
+	if h.Before != nil && h.Before.Release != h.Release {
+		out = append(out, h.Before.Release)
+	}
 	for _, p := range h.Past {
 		if !slices.Contains(out, p.Release) && len(out) < MaxKept {
 			out = append(out, p.Release)

@@ -22,7 +22,7 @@ func release(image string, counts map[string]int) *Release {
 
 func next(t *testing.T, h *Head, c Change, r, before *Release) *Head {
 	t.Helper()
-	n, err := h.Next(c, r, before)
+	n, err := h.Next(c, r, before, Progress{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,8 @@ func TestCountsOverDeploys(t *testing.T) {
 	if g := next(t, h, Change{Release: none.ID()}, none, two); len(g.Counts) != 0 {
 		t.Error("of a group that is no more:", g.Counts)
 	}
-	if _, err := h.Next(Change{Counts: map[string]int{"wbe": 2}}, two, two); !fault.Is(err, fault.NotFound) ||
+	if _, err := h.Next(Change{Counts: map[string]int{"wbe": 2}}, two, two,
+		Progress{}); !fault.Is(err, fault.NotFound) ||
 		!strings.Contains(err.Error(), "a, web") {
 		t.Error(err)
 	}

@@ -44,6 +44,8 @@ type Group struct {
 	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
 	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: DefaultLostAfter.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	Update    *Update           `json:"update,omitempty"` // nil: a rolling one
+	After     []string          `json:"after,omitempty"`  // groups whose machines are as the release says before
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
@@ -149,9 +151,12 @@ func (r *Release) Check() error {
 		if err := checkCount(g.Name, g.Replicas); err != nil {
 			return err
 		}
-		if err := cmp.Or(g.keepable(), g.checkLost()); err != nil {
+		if err := cmp.Or(g.keepable(), g.checkLost(), g.checkUpdate()); err != nil {
 			return err
 		}
+	}
+	if err := r.checkAfter(); err != nil {
+		return err
 	}
 	if raw, err := json.Marshal(r); err != nil || len(raw) > MaxRelease {
 		return fault.New(fault.Invalid, "release_size", "the release has %d bytes, and %d are the most: fetch large "+

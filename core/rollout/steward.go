@@ -31,10 +31,12 @@ var (
 
 // Want is what is wanted of the service of an app.
 type Want struct {
-	App     string // the app's own id
-	Head    *Head
-	Release *Release // the head's
-	Held    []Held   // as the steward has last written
+	App      string // the app's own id
+	Head     *Head
+	Release  *Release // the head's
+	Before   *Release // that of Head.Before; nil: there is none, or it is not here
+	Held     []Held   // as the steward has last written
+	Progress Progress // as it has last written
 }
 
 // Standing is a machine of a service, as the fleet knows it.

@@ -23,6 +23,7 @@ type world struct {
 	term     uint64 // the highest that was begun
 	under    []ordered
 	steward  *Steward
+	releases map[string]*Release
 }
 
 // ordered is an order under way, and who is told of its end.
@@ -35,7 +36,7 @@ var workers = []cluster.WorkerID{"w1", "w2", "w3"}
 
 func newWorld(counts map[string]int) *world {
 	w := &world{now: time.Unix(1e9, 0), machines: map[string]*Standing{}, obeyed: map[cluster.WorkerID]cluster.Term{},
-		steward: NewSteward(cluster.Term{})}
+		steward: NewSteward(cluster.Term{}), releases: map[string]*Release{}}
 	w.deploy("one", counts)
 	return w
 }
@@ -46,29 +47,44 @@ func (w *world) deploy(image string, counts map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		r.Groups = append(r.Groups, Group{Name: name, Replicas: counts[name], Config: &machine.Config{Image: image}})
 	}
-	head, err := w.want.Head.Next(Change{Release: r.ID(), Why: WhyDeploy, At: w.now}, r, w.want.Release)
+	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+}
+
+// follow has something else wanted. r is a release to deploy; nil: none.
+func (w *world) follow(c Change, r *Release) {
+	old, p := w.want.Head, w.want.Progress
+	if r != nil {
+		w.releases[r.ID()] = r
+	}
+	c.At = w.now
+	var before *Release
+	if old != nil {
+		before = w.releases[old.InForce(p).Release]
+	}
+	to := before
+	switch {
+	case r != nil:
+		to = r
+	case c.Resume:
+		to = w.releases[old.Release]
+	}
+	head, err := old.Next(c, to, before, p)
 	if err != nil {
 		panic(err)
 	}
-	w.want = Want{App: "app1", Head: head, Release: r, Held: w.want.Held}
+	w.want.App, w.want.Head, w.want.Release, w.want.Before = "app1", head, w.releases[head.Release], nil
+	if head.Before != nil {
+		w.want.Before = w.releases[head.Before.Release]
+	}
 }
 
 func (w *world) scale(group string, n int) {
-	head, err := w.want.Head.Next(Change{Counts: map[string]int{group: n}, Why: WhyScale, At: w.now}, w.want.Release,
-		w.want.Release)
-	if err != nil {
-		panic(err)
-	}
-	w.want.Head = head
+	w.follow(Change{Counts: map[string]int{group: n}, Why: WhyScale}, nil)
 }
 
 // restart has all machines restarted.
 func (w *world) restart() {
-	head, err := w.want.Head.Next(Change{Restart: true, Why: WhyRestart, At: w.now}, w.want.Release, w.want.Release)
-	if err != nil {
-		panic(err)
-	}
-	w.want.Head = head
+	w.follow(Change{Restart: true, Why: WhyRestart}, nil)
 }
 
 func (w *world) standing() (out []Standing) {

@@ -1,0 +1,308 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Update says how a group's machines are replaced by those of another release. The zero value is a rolling update that is
+// undone if it fails.
+type Update struct {
+	Strategy Strategy `json:"strategy,omitempty"` // "": rolling
+	// MaxSurge is how many machines more than wanted there may be, as a number or a part: "5", "25%". "": 25%, at least 1.
+	// Of a part it is rounded up.
+	MaxSurge string `json:"max_surge,omitempty"`
+	// MaxUnavailable is how many replicas may lack a machine that is ready, because theirs went before another came. "": 0,
+	// or 1 with order stop-first. Of a part it is rounded down.
+	MaxUnavailable string `json:"max_unavailable,omitempty"`
+	Order          Swap   `json:"order,omitempty"` // "": start-first, unless a volume or a published port forbids it
+	// MinUp is for how long a new machine must be ready before the old one goes; nil: 3s without checks, 0s with.
+	MinUp *machine.Duration `json:"min_up,omitempty"`
+	// Deadline is how long a new machine may take until it is ready; nil: 5m.
+	Deadline  *machine.Duration `json:"deadline,omitempty"`
+	Steps     []CanaryStep      `json:"steps,omitempty"`      // of a canary; none: one machine, then a promote is waited for
+	OnFailure OnFailure         `json:"on_failure,omitempty"` // "": undo
+}
+
+// Strategy is a way to replace the machines of a group.
+type Strategy string
+
+// The strategies.
+const (
+	Rolling   Strategy = "rolling"   // a few at a time
+	Canary    Strategy = "canary"    // up to a part of them, then a while or a word is waited for
+	BlueGreen Strategy = "bluegreen" // all beside the old ones, without requests; then all requests go to them
+	Immediate Strategy = "immediate" // all at once
+)
+
+// Swap says which of a replica's two machines comes or goes first.
+type Swap string
+
+// The orders.
+const (
+	StartFirst Swap = "start-first" // the new one must be ready before the old one goes
+	StopFirst  Swap = "stop-first"  // the old one goes, then the new one is made: it needs what the old one has
+)
+
+// OnFailure says what becomes of a rollout that fails.
+type OnFailure string
+
+// What can become of it.
+const (
+	Undo  OnFailure = "undo"  // the release from before is wanted again
+	Pause OnFailure = "pause" // it stays as it is until somebody says more
+	GoOn  OnFailure = "go-on" // the other replicas are replaced all the same
+)
+
+// CanaryStep is one step of a canary.
+type CanaryStep struct {
+	Percent int               `json:"percent"`       // of the group's replicas that are new; at least one replica
+	For     *machine.Duration `json:"for,omitempty"` // how long it lasts; nil: until somebody promotes it
+}
+
+// Defaults and bounds of an update.
+const (
+	MaxSteps        = 20
+	DefaultDeadline = 5 * time.Minute
+	defaultSurge    = "25%"
+	leastDeadline   = time.Second    // of Deadline
+	mostWait        = 24 * time.Hour // of MinUp, Deadline and Step.For
+)
+
+// update returns how the group is updated.
+func (g *Group) update() Update {
+	if g.Update == nil {
+		return Update{}
+	}
+	return *g.Update
+}
+
+// strategy returns the group's strategy.
+func (g *Group) strategy() Strategy { return cmp.Or(g.update().Strategy, Rolling) }
+
+// exclusive says why two machines of one replica cannot be up at once; "" where they can.
+func (g *Group) exclusive() string {
+	switch {
+	case len(g.Config.Mounts) > 0:
+		return "a volume"
+	case g.Config.Network != nil && len(g.Config.Network.Publish) > 0:
+		return "a published port"
+	}
+	return ""
+}
+
+// order returns which machine of a replica comes or goes first.
+func (g *Group) order() Swap {
+	if g.exclusive() != "" {
+		return StopFirst
+	}
+	return cmp.Or(g.update().Order, StartFirst)
+}
+
+// surge returns how many of n replicas may have two machines at once, and how many may have none that is ready because
+// theirs went first.
+func (g *Group) surge(n int) (surge, unavailable int) {
+	u, all := g.update(), g.strategy() == BlueGreen || g.strategy() == Immediate
+	unavailable = part(cmp.Or(u.MaxUnavailable, "0"), n, false)
+	switch {
+	case g.order() == StopFirst && all:
+		return 0, n
+	case g.order() == StopFirst:
+		return 0, max(1, unavailable)
+	case all:
+		return n, 0
+	case u.MaxSurge == "":
+		return max(1, part(defaultSurge, n, true)), unavailable
+	}
+	if surge = part(u.MaxSurge, n, true); surge == 0 {
+		unavailable = max(1, unavailable)
+	}
+	return surge, unavailable
+}
+
+// part returns how many of n an amount is.
+func part(amount string, n int, up bool) int {
+	k, percent, err := parseAmount(amount)
+	switch {
+	case err != nil:
+		return 0
+	case !percent:
+		return min(k, n)
+	case up:
+		return (k*n + 99) / 100
+	}
+	return k * n / 100
+}
+
+func parseAmount(s string) (n int, percent bool, err error) {
+	digits, percent := strings.CutSuffix(s, "%")
+	n, err = strconv.Atoi(digits)
+	switch {
+	case err != nil || n < 0 || percent && n > 100 || !percent && n > machine.MaxReplicas:
+		return 0, false, fault.New(fault.Invalid, "release", "%q is no amount of replicas: say a number such as 5, or "+
+			"a part such as 25%%", fault.Clip(s, 40))
+	}
+	return n, percent, nil
+}
+
+// minUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. One
+// without checks is seen for longer than a program runs that cannot.
+func (g *Group) minUp() time.Duration {
+	switch u := g.update(); {
+	case u.MinUp != nil:
+		return u.MinUp.Duration
+	case g.Config.HasChecks():
+		return 0
+	}
+	return soakFor
+}
+
+func (g *Group) deadline() time.Duration {
+	if u := g.update(); u.Deadline != nil {
+		return u.Deadline.Duration
+	}
+	return DefaultDeadline
+}
+
+func (g *Group) onFailure() OnFailure { return cmp.Or(g.update().OnFailure, Undo) }
+
+// steps returns the steps of a canary; none of another strategy.
+func (g *Group) steps() []CanaryStep {
+	if g.strategy() != Canary {
+		return nil
+	}
+	if s := g.update().Steps; len(s) > 0 {
+		return s
+	}
+	return []CanaryStep{{}} // one machine, until it is promoted
+}
+
+// checkUpdate refuses an update that cannot be carried out.
+func (g *Group) checkUpdate() error {
+	u := g.update()
+	for what, amount := range map[string]string{"max_surge": u.MaxSurge, "max_unavailable": u.MaxUnavailable} {
+		if _, _, err := parseAmount(cmp.Or(amount, "0")); err != nil {
+			return invalid("group %s says update.%s = %q; say a number such as 5, or a part such as 25%%", g.Name, what,
+				fault.Clip(amount, 40))
+		}
+	}
+	why := g.exclusive()
+	switch {
+	case !slices.Contains([]Strategy{"", Rolling, Canary, BlueGreen, Immediate}, u.Strategy):
+		return invalid("group %s says update.strategy = %q; use %s, %s, %s or %s", g.Name,
+			fault.Clip(string(u.Strategy), 40), Rolling, Canary, BlueGreen, Immediate)
+	case !slices.Contains([]Swap{"", StartFirst, StopFirst}, u.Order):
+		return invalid("group %s says update.order = %q; use %s or %s", g.Name, fault.Clip(string(u.Order), 40),
+			StartFirst, StopFirst)
+	case !slices.Contains([]OnFailure{"", Undo, Pause, GoOn}, u.OnFailure):
+		return invalid("group %s says update.on_failure = %q; use %s, %s or %s", g.Name,
+			fault.Clip(string(u.OnFailure), 40), Undo, Pause, GoOn)
+	case why != "" && u.Order == StartFirst:
+		return invalid("group %s has %s, which two machines cannot have at once, so update.order = start-first cannot "+
+			"be: say stop-first, or leave it out", g.Name, why)
+	case g.order() == StopFirst && u.Strategy == BlueGreen:
+		return invalid("group %s has its old machines go first (%s), so update.strategy = bluegreen cannot be: use "+
+			"rolling", g.Name, cmp.Or(why, "update.order"))
+	case u.MaxSurge != "" && (u.Strategy == BlueGreen || u.Strategy == Immediate || g.order() == StopFirst):
+		return invalid("group %s says update.max_surge, which %s does not use: leave it out", g.Name,
+			cmp.Or(whenNot(g.order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))
+	case len(u.Steps) > 0 && u.Strategy != Canary:
+		return invalid("group %s says update.steps, which only strategy canary has: say update.strategy = canary",
+			g.Name)
+	}
+	return cmp.Or(g.checkTimes(&u), g.checkSteps(&u))
+}
+
+func whenNot(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}
+
+func (g *Group) checkTimes(u *Update) error {
+	if u.MinUp != nil && (u.MinUp.Duration < 0 || u.MinUp.Duration > mostWait) {
+		return invalid("group %s says update.min_up = %v; 0s to %v are possible", g.Name, u.MinUp.Duration, mostWait)
+	}
+	if d := g.deadline(); d < leastDeadline || d > mostWait {
+		return invalid("group %s says update.deadline = %v; %v to %v are possible", g.Name, d, leastDeadline, mostWait)
+	}
+	if g.minUp() >= g.deadline() {
+		return invalid("group %s has its machines up for %v before they count, which update.deadline = %v does not "+
+			"leave: say a longer one", g.Name, g.minUp(), g.deadline())
+	}
+	return nil
+}
+
+func (g *Group) checkSteps(u *Update) error {
+	if len(u.Steps) > MaxSteps {
+		return invalid("group %s has a canary of %d steps; %d at most", g.Name, len(u.Steps), MaxSteps)
+	}
+	for i, s := range u.Steps {
+		switch {
+		case s.Percent < 1 || s.Percent > 99:
+			return invalid("step %d of group %s is %d per cent; 1 to 99 are possible: after the last step all are "+
+				"replaced", i+1, g.Name, s.Percent)
+		case i > 0 && s.Percent <= u.Steps[i-1].Percent:
+			return invalid("step %d of group %s is %d per cent, and the one before it %d: each is larger than the one "+
+				"before", i+1, g.Name, s.Percent, u.Steps[i-1].Percent)
+		case s.For != nil && (s.For.Duration <= 0 || s.For.Duration > mostWait):
+			return invalid("step %d of group %s lasts %v; use up to %v, or leave it out to wait for a promote", i+1,
+				g.Name, s.For.Duration, mostWait)
+		}
+	}
+	return nil
+}
+
+// checkAfter refuses groups that wait for one another, or for none that there is.
+func (r *Release) checkAfter() error {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for _, name := range g.After {
+			if r.Group(name) == nil {
+				return invalid("group %s comes after group %s, which the release does not have; it has %s", g.Name,
+					fault.Clip(name, 80), strings.Join(r.Named(), ", "))
+			}
+		}
+	}
+	if round := r.round(); len(round) > 0 {
+		return invalid("groups wait for one another: %s; take one \"after\" out", strings.Join(round, " comes after "))
+	}
+	return nil
+}
+
+// round returns groups of which each comes after the next, the last being the first; none where there are no such.
+func (r *Release) round() []string {
+	over := map[string]bool{}
+	var path []string
+	var walk func(name string) []string
+	walk = func(name string) []string {
+		if i := slices.Index(path, name); i >= 0 {
+			return append(slices.Clone(path[i:]), name)
+		}
+		if over[name] {
+			return nil
+		}
+		path = append(path, name)
+		for _, next := range r.Group(name).After {
+			if found := walk(next); found != nil {
+				return found
+			}
+		}
+		path = path[:len(path)-1]
+		over[name] = true
+		return nil
+	}
+	for i := range r.Groups {
+		if found := walk(r.Groups[i].Name); found != nil {
+			return found
+		}
+	}
+	return nil
+}
