@@ -40,6 +40,7 @@ const (
 	FateMoves Fate = "moves" // it is made anew elsewhere
 	FateStays Fate = "stays" // something ties it to the worker
 	FateStuck Fate = "stuck" // no other worker takes it now
+	FateAnew  Fate = "anew"  // its service makes another elsewhere, and then removes it
 	FateWaits Fate = "waits" // something is being done to it; what becomes of it is known when that is over
 )
 

@@ -129,12 +129,16 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 		return
 	}
 	best := ranked[0]
+	view.take(best.Worker, &p.Request)
+	if m.Replica != nil {
+		d.Fate, d.Reason = api.FateAnew, "its service makes another where there is room, and then removes it"
+		return
+	}
 	d.Fate, d.To = api.FateMoves, best.Worker
 	d.Reason = fmt.Sprintf("best score %.2f of %d workers", best.Score, len(ranked))
 	if m.State == machine.Suspended {
 		d.Reason += "; it is suspended, and what it has in memory is lost"
 	}
-	view.take(best.Worker, &p.Request)
 }
 
 // withPorts returns candidates with the first one in front on which the ports that a request publishes are free. No

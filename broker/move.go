@@ -44,6 +44,10 @@ func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
 		return nil, err
 	}
 	defer unlock()
+	if m.Replica != nil {
+		return nil, fault.New(fault.Precondition, "replica", "machine %s stands for a replica of a service, which "+
+			"would make another: drain its worker, or destroy it", m.ID)
+	}
 	if why := b.tied(ctx, m); why != "" {
 		return nil, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
 	}

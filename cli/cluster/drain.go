@@ -40,7 +40,8 @@ func cmdNodeDrain(c *cli.Env) *cobra.Command {
 anew at another worker, and destroyed here. The new machine has another id and the same name, config, region and
 metadata (and souk_moved_from, the id before). Its files and what it has in memory do not go along. One that is
 stopped stays stopped; one that crashes again and again is moved, and goes on with its restarts there. Where no
-worker takes a machine, it stays.
+worker takes a machine, it stays. A replica of a service is not stopped first: its service makes another, and
+removes it once that one is ready.
 
 What is never moved: a machine with a volume, whose lease somebody holds, or that goes by itself when it ends.
 
@@ -183,7 +184,7 @@ func printMoves(c *cli.Env, moves []api.DrainMove) {
 	rows := make([][]cli.Cell, len(moves))
 	for i, m := range moves {
 		why := m.Reason
-		if m.Fate != api.FateMoves {
+		if m.Fate != api.FateMoves && m.Fate != api.FateAnew {
 			why = "see below"
 		}
 		rows[i] = cli.Cells(m.App+"/"+m.Name, m.Machine, string(m.State), string(m.Fate), m.To, why)
@@ -191,7 +192,7 @@ func printMoves(c *cli.Env, moves []api.DrainMove) {
 	c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("ID", 2), cli.Drop("STATE", 1), cli.Keep("FATE"),
 		cli.Keep("TO").Cut(6), cli.Drop("WHY", 3).Cut(12)}, rows)
 	for _, m := range moves {
-		if m.Fate != api.FateMoves {
+		if m.Fate != api.FateMoves && m.Fate != api.FateAnew {
 			c.Printf("  %s %s: %s\n", m.App+"/"+m.Name, m.Fate, m.Reason)
 		}
 	}
@@ -268,7 +269,7 @@ func (d *draining) plan(ctx context.Context, node cluster.WorkerID) (plan api.Dr
 // waits reports whether something of the plan comes to its end by itself, or can be moved now.
 func (d *draining) waits(plan *api.DrainPlan) bool {
 	return len(plan.Tasks) > 0 || slices.ContainsFunc(plan.Moves, func(m api.DrainMove) bool {
-		return m.Fate == api.FateWaits || d.moves(m)
+		return m.Fate == api.FateWaits || m.Fate == api.FateAnew || d.moves(m)
 	})
 }
 
@@ -286,6 +287,10 @@ func (d *draining) say(plan *api.DrainPlan) {
 		if m.Fate == api.FateWaits {
 			changing = append(changing, m.Machine)
 			parts = append(parts, fmt.Sprintf("%s/%s, which is %s", m.App, m.Name, m.State))
+		}
+		if m.Fate == api.FateAnew {
+			changing = append(changing, m.Machine)
+			parts = append(parts, fmt.Sprintf("%s/%s, until its service has another", m.App, m.Name))
 		}
 	}
 	text := strings.Join(parts, "; ")

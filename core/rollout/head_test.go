@@ -179,3 +179,74 @@ func TestStewardOf(t *testing.T) {
 func termOf(n uint64, member cluster.WorkerID) cluster.Term {
 	return cluster.Term{Number: n, Member: member}
 }
+
+// TestWhatAnUndoReturnsTo is what was so when a rollout last succeeded, through deploys that did not.
+func TestWhatAnUndoReturnsTo(t *testing.T) {
+	releases := map[string]*Release{}
+	for _, name := range []string{"a", "b", "c"} {
+		releases[name] = release(name, map[string]int{"web": 3})
+	}
+	name := func(id string) string {
+		for n, r := range releases {
+			if r.ID() == id {
+				return n
+			}
+		}
+		return ""
+	}
+	for _, tt := range []struct {
+		steps string // each a deploy (a, b, c), or what came of it (done, undone, paused), or what somebody says
+		want  string // the release that is in force, and the one from before
+	}{
+		{"a", "a"}, {"a done", "a"}, {"a b", "b"}, {"a done b", "b a"}, {"a done b c", "c a"},
+		{"a done b undone", "a a"}, {"a done b undone c", "c a"}, {"a done b done c", "c b"},
+		{"a done b a", "a"}, {"a done b paused c", "c a"}, {"a done b paused resume", "b a"},
+		{"a done b undone resume", "b a"}, {"a done b undone scale", "a"}, {"a done b scale", "b a"},
+		{"a done restart", "a a"}, {"a done b undone restart", "a a"}, {"a done b pause", "b a"},
+		{"a done b pause resume", "b a"}, {"a done b pause promote", "b a"},
+	} {
+		var h *Head
+		var p Progress
+		for _, word := range strings.Fields(tt.steps) {
+			var in Target
+			if h != nil {
+				in = h.InForce(p)
+			}
+			before := releases[name(in.Release)]
+			c, to := Change{Why: word}, before
+			switch word {
+			case "done", "undone", "paused":
+				p = Progress{Rollout: h.Rollout, Release: h.Release, State: Done, Undo: word == "undone"}
+				if word == "paused" {
+					p.State = Paused
+				}
+				continue
+			case "restart":
+				c.Restart = true
+			case "resume":
+				c.Resume, to = true, releases[name(h.Release)]
+			case "scale":
+				c.Counts = map[string]int{"web": 5}
+			case "pause":
+				c.Pause = true
+			case "promote":
+				c.Promote = 1
+			default:
+				to = releases[word]
+				c.Release = to.ID()
+			}
+			n, err := h.Next(c, to, before, p)
+			if err != nil {
+				t.Fatalf("%s: %v", tt.steps, err)
+			}
+			h = n
+		}
+		got := name(h.InForce(p).Release)
+		if h.Before != nil {
+			got += " " + name(h.Before.Release)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.steps, got, tt.want)
+		}
+	}
+}

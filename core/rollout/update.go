@@ -97,9 +97,13 @@ func (g *Group) exclusive() string {
 	return ""
 }
 
-// order returns which machine of a replica comes or goes first.
+// order returns which machine of a replica comes or goes first. Programs of the host have its ports, so two that serve one
+// cannot be at one worker.
 func (g *Group) order() Swap {
-	if g.exclusive() != "" {
+	switch {
+	case g.exclusive() != "":
+		return StopFirst
+	case g.update().Order == "" && machine.IsHostImage(g.Config.Image) && len(g.Config.Services) > 0:
 		return StopFirst
 	}
 	return cmp.Or(g.update().Order, StartFirst)
@@ -208,10 +212,10 @@ func (g *Group) checkUpdate() error {
 			"be: say stop-first, or leave it out", g.Name, why)
 	case g.order() == StopFirst && u.Strategy == BlueGreen:
 		return invalid("group %s has its old machines go first (%s), so update.strategy = bluegreen cannot be: use "+
-			"rolling", g.Name, cmp.Or(why, "update.order"))
+			"rolling", g.Name, cmp.Or(why, when(u.Order == StopFirst, "update.order"), "a port of the host"))
 	case u.MaxSurge != "" && (u.Strategy == BlueGreen || u.Strategy == Immediate || g.order() == StopFirst):
 		return invalid("group %s says update.max_surge, which %s does not use: leave it out", g.Name,
-			cmp.Or(whenNot(g.order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))
+			cmp.Or(when(g.order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))
 	case len(u.Steps) > 0 && u.Strategy != Canary:
 		return invalid("group %s says update.steps, which only strategy canary has: say update.strategy = canary",
 			g.Name)
@@ -219,7 +223,7 @@ func (g *Group) checkUpdate() error {
 	return cmp.Or(g.checkTimes(&u), g.checkSteps(&u))
 }
 
-func whenNot(is bool, text string) string {
+func when(is bool, text string) string {
 	if is {
 		return text
 	}
