@@ -27,6 +27,8 @@ type Machine struct {
 	Ready   bool             // see machine.Machine.Ready
 	Died    bool             // it is down unasked, and stays so; see machine.Machine
 	Loops   bool             // when it last died that was the fifth time in a short while: see machine.Machine.Loops
+	Deaths  int              // how often it died, at most machine.MaxDeaths
+	Evicted bool             // its worker has no room for it
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
@@ -55,6 +57,7 @@ func Summary(x *machine.Machine) Machine {
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Loops: x.Loops(),
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil,
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 

@@ -38,6 +38,8 @@ type Machine struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Died    bool             `json:"died,omitempty"`
 	Loops   bool             `json:"loops,omitempty"`
+	Deaths  int              `json:"deaths,omitempty"`
+	Evicted bool             `json:"evicted,omitempty"`
 
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`

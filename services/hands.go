@@ -64,6 +64,9 @@ func (m Market) CarryOut(ctx context.Context, app string, r *rollout.Release, o 
 	return nil
 }
 
+// alone are the verbs of orders that take one.
+var alone = map[rollout.Verb]lifecycle.Verb{rollout.Start: lifecycle.Start, rollout.Admit: lifecycle.Uncordon}
+
 // verbs returns what a worker does for an order. Before a machine is stopped requests go elsewhere, and those that it has
 // are answered.
 func verbs(o *rollout.Order) []lifecycle.Verb {
@@ -75,12 +78,13 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 	case o.Verb == rollout.Hold:
 		return []lifecycle.Verb{lifecycle.Cordon, lifecycle.Stop}
 	}
-	return []lifecycle.Verb{lifecycle.Start}
+	return []lifecycle.Verb{alone[o.Verb]}
 }
 
 // make has a machine placed.
 func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
 	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, r.Secrets)
+	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
 	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: l,
 		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term}})
 	return err

@@ -235,22 +235,27 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	case n.Term > 0:
 		next.Term, next.Busy = s.term(n.Term, next.Term), true
 		s.tell(ctx, k, next)
-	case n.Hold:
-		next.Held = n.Held
+	case n.Tell:
+		if n.Progress.State != next.Progress.State || n.Progress.Undo != next.Progress.Undo {
+			s.o.Log.Info("a rollout came to something", "app", k.app, "release", n.Progress.Release, "state",
+				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
+		}
+		next.Held, next.Progress, next.Busy = n.Held, n.Progress, n.Busy
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
 		s.tell(ctx, k, next)
 	}
 	for i := range n.Orders {
-		s.order(ctx, k, wanted.Release, n.Orders[i])
+		s.order(ctx, k, &wanted, n.Orders[i])
 	}
 	return true
 }
 
 // want returns what is wanted, as a steward reads it.
 func want(s *catalog.Service) *rollout.Want {
-	return &rollout.Want{App: s.App.ID, Head: s.Head, Release: s.Release, Held: s.Tenure.Held}
+	return &rollout.Want{App: s.App.ID, Head: s.Head, Release: s.Release, Before: s.Before, Held: s.Tenure.Held,
+		Progress: s.Tenure.Progress}
 }
 
 // term returns the term that this member begins: its number is at least least, and beyond that of any other member.
@@ -297,8 +302,11 @@ func (s *Services) tell(ctx context.Context, k *kept, t rollout.Tenure) {
 }
 
 // order has an order carried out.
-func (s *Services) order(ctx context.Context, k *kept, r *rollout.Release, o rollout.Order) {
-	steward := k.steward
+func (s *Services) order(ctx context.Context, k *kept, wanted *catalog.Service, o rollout.Order) {
+	steward, r := k.steward, wanted.Release
+	if wanted.Head.Release != o.Replica.Release {
+		r = wanted.Before
+	}
 	s.begin(ctx, func() func(time.Time) {
 		err := s.o.Hands.CarryOut(ctx, k.app, r, o)
 		if ctx.Err() == nil {

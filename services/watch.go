@@ -20,6 +20,7 @@ type watch struct {
 
 	silent  map[cluster.WorkerID]time.Time // workers that are not surely there, and since when
 	hears   map[cluster.WorkerID]bool      // of the walk
+	drained map[cluster.WorkerID]bool      // workers that are being emptied
 	run     []seen                         // machines of the app that the walk is at
 	changed []string                       // apps that have other machines than before
 }
@@ -27,7 +28,8 @@ type watch struct {
 // seen is a machine as a snapshot has it: what changes is another one.
 type seen struct {
 	*fleet.Machine
-	heard bool
+	heard   bool
+	drained bool // its worker is being emptied
 }
 
 // machines are those of one service.
@@ -53,7 +55,7 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 			w.note(app)
 			app = m.App
 		}
-		w.run = append(w.run, seen{m, w.hears[m.Worker]})
+		w.run = append(w.run, seen{m, w.hears[m.Worker], w.drained[m.Worker]})
 	}
 	w.note(app)
 	maps.DeleteFunc(w.apps, func(app string, m *machines) bool {
@@ -68,7 +70,7 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 
 // ask notes which workers can be asked.
 func (w *watch) ask() {
-	w.hears, w.reported = map[cluster.WorkerID]bool{}, true
+	w.hears, w.drained, w.reported = map[cluster.WorkerID]bool{}, map[cluster.WorkerID]bool{}, true
 	silent := map[cluster.WorkerID]time.Time{}
 	for x := range w.snapshot.Workers() {
 		if x.State != cluster.MemberAlive {
@@ -78,6 +80,7 @@ func (w *watch) ask() {
 			}
 		}
 		w.hears[x.ID] = x.Reachable()
+		w.drained[x.ID] = x.Record.Cordon != nil && x.Record.Cordon.Drain
 		w.reported = w.reported && (x.Reported || !x.Reachable())
 	}
 	w.silent = silent
@@ -116,7 +119,7 @@ func (w *watch) standing(app string) []rollout.Standing {
 		out[i] = rollout.Standing{ID: x.ID, Instance: x.Instance, Replica: *x.Replica, Worker: x.Worker, State: x.State,
 			Updated: x.Updated,
 			Unheard: !x.heard, Silent: w.silent[x.Worker], Ready: x.Ready && x.heard && !x.Failing, Died: x.Died,
-			Loops: x.Loops, Cordoned: x.Cordoned}
+			Loops: x.Loops, Deaths: x.Deaths, Cordoned: x.Cordoned, Leaves: x.drained || x.Evicted}
 	}
 	return out
 }

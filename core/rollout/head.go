@@ -158,7 +158,7 @@ func (h *Head) InForce(p Progress) Target {
 // proven returns what an undo of the next rollout returns to: what the head wants if its rollout has succeeded, else what
 // was before it. nil: nothing has.
 func (h *Head) proven(p Progress) *Target {
-	if h.Rollout == 0 || p.Of(h) && p.State == Done && !p.Undo {
+	if h.Rollout == 0 || p.Of(h) && p.State == Done && !p.Undo && len(p.Failed) == 0 {
 		t := h.target()
 		return &t
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -31,9 +32,9 @@ func (p *pass) holds() {
 		}
 	}
 	kept := len(list)
-	for _, g := range p.want.Release.Groups {
-		for index := range p.want.Head.Count(&g) {
-			for _, m := range p.by[Slot{g.Name, index}] {
+	for _, name := range slices.Sorted(maps.Keys(p.goal)) {
+		for index := range p.goal[name].n {
+			for _, m := range p.by[Slot{name, index}] {
 				if m.loops() && p.held[m.ID] == nil && len(list) < MaxHeld {
 					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, At: p.now.UTC(),
 						Why: fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes", m.ID,
@@ -43,8 +44,9 @@ func (p *pass) holds() {
 		}
 	}
 	if len(list) > kept { // those that are over are dropped with the next word
-		p.out.Held, p.out.Hold = list, p.begun()
+		p.out.Tell = p.begun()
 	}
+	p.out.Held = list
 }
 
 // loops reports whether a machine is down, or about to be started, for the fifth time in a short while.

@@ -1,9 +1,7 @@
 package rollout
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/soukhq/souk/backoff"
@@ -50,15 +48,17 @@ type Standing struct {
 	Silent   time.Time // since when it has not been heard, where it is not
 	Ready    bool      // it is up, and the checks that requests depend on have passed
 	Died     bool      // it ended by itself, and its worker does not start it again
+	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
+	Leaves   bool      // it must go from its worker, which is drained or has no room for it: another takes its place
 }
 
 // slot returns which slot it stands for.
 func (m *Standing) slot() Slot { return Slot{m.Group, m.Index} }
 
-// leaves reports whether the machine is going, or gone.
-func (m *Standing) leaves() bool {
+// goes reports whether the machine is going, or gone.
+func (m *Standing) goes() bool {
 	return m.State == machine.Destroying || m.State == machine.Destroyed
 }
 
@@ -68,9 +68,10 @@ func (m *Standing) up() bool {
 		m.State == machine.Suspending
 }
 
-// asleep reports whether the machine is down and may be: somebody stopped it, or it rests until a request comes.
+// asleep reports whether the machine is down and may be: somebody stopped it, it rests until a request comes, or it was made
+// so.
 func (m *Standing) asleep() bool {
-	return (m.State == machine.Stopped || m.State == machine.Suspended) && !m.Died
+	return (m.State == machine.Created || m.State == machine.Stopped || m.State == machine.Suspended) && !m.Died
 }
 
 // Verb is what is to be done to a machine of a service.
@@ -82,6 +83,7 @@ const (
 	Remove Verb = "remove" // destroy one; requests that it has are answered before
 	Start  Verb = "start"  // one that died
 	Hold   Verb = "hold"   // stop one that dies again and again, and let no request start it
+	Admit  Verb = "admit"  // let requests go to one that was made without any
 )
 
 // Order is one thing to be done, by the steward's term.
@@ -93,6 +95,8 @@ type Order struct {
 	Worker   cluster.WorkerID // that has it; of Make ""
 	Instance string           // that it must still have; of Make ""
 	Kill     bool             // of Remove: it is not up, so nothing is waited for
+	Asleep   bool             // of Make: it is not started
+	Apart    bool             // of Make: no request goes there before it is admitted
 	Why      string           // one sentence
 }
 
@@ -105,11 +109,13 @@ type Next struct {
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Held is what the steward must write before it looks again, where Hold says so: which machines are held.
-	Held  []Held
-	Hold  bool
-	Busy  bool      // there is something to do, or under way
-	Again time.Time // when to look again where nothing changes; zero: there is no need
+	// Held and Progress are what the steward must write before it looks again, where Tell says so: which machines are held,
+	// and how far the rollout is.
+	Held     []Held
+	Progress Progress
+	Tell     bool
+	Busy     bool      // there is something to do, or under way
+	Again    time.Time // when to look again where nothing changes; zero: there is no need
 }
 
 // Steward carries one service. It holds no truth: another one that begins with nothing does the same. It is not safe for
@@ -122,6 +128,16 @@ type Steward struct {
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
 	under    int // orders under way
+	stage    stage
+}
+
+// stage is what a steward remembers of the rollout, beside its slots and machines.
+type stage struct {
+	rollout uint64
+	release string
+	undo    bool
+	step    int
+	reached time.Time // since when the machines of the step are there; zero: they are not
 }
 
 // slotWork is what a steward remembers of a slot.
@@ -133,6 +149,16 @@ type slotWork struct {
 	failures int       // of makes, in a row
 	at       time.Time // it makes none before
 	why      error     // the newest failure; nil: none since one was made
+	began    time.Time // since when there is to be a machine of a spec, and is none of use; zero: there is
+	beganFor string    // that spec
+	slept    bool      // its machine was asleep, and went first
+}
+
+// begin notes that there is to be a machine of a spec.
+func (w *slotWork) begin(spec string, now time.Time) {
+	if w.began.IsZero() || w.beganFor != spec {
+		w.began, w.beganFor = now, spec
+	}
 }
 
 // makes reports whether a machine of a spec is being made.
@@ -140,6 +166,9 @@ func (w *slotWork) makes(spec string) bool { return w.making > 0 && w.spec == sp
 
 // machineWork is what it remembers of a machine.
 type machineWork struct {
+	deaths  int       // that it had when the rollout began, or when it was seen first
+	good    bool      // it has been of use since then
+	made    time.Time // when it was ordered by this steward; zero: it was not
 	busy    bool      // an order is under way
 	done    time.Time // when the last one was carried out; zero: it failed, or there was none
 	verb    Verb      // of that
@@ -167,30 +196,34 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}, lost: map[*Standing]bool{}}
+	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}, lost: map[*Standing]bool{},
+		wanted: map[Slot]bool{}, whole: map[string]bool{}}
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		m := &standing[i]
 		known[m.ID] = true
-		if !m.leaves() && !s.removed(now, m.ID) {
+		if !m.goes() && !s.removed(now, m.ID) {
 			p.by[m.slot()] = append(p.by[m.slot()], m)
 		}
 		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
 			s.over(t)
 		}
 	}
+	p.aim()
 	p.notice(standing)
 	p.holds()
 	p.groups()
 	p.surplus()
+	p.judge()
 	s.forget(now, known, &p)
-	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.out.Hold || p.wants
-	if p.out.Term > 0 || p.out.Hold {
+	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
+	p.out.Progress = p.progress
+	if p.out.Term > 0 || p.out.Tell {
 		p.out.Orders = nil
 		return p.out
 	}
 	for i := range p.out.Orders {
-		s.enter(&p.out.Orders[i])
+		s.enter(now, &p.out.Orders[i])
 	}
 	return p.out
 }
@@ -204,7 +237,7 @@ func (s *Steward) removed(now time.Time, id string) bool {
 // forget drops what is remembered of machines and slots that are over.
 func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
 	maps.DeleteFunc(s.machines, func(id string, w *machineWork) bool {
-		return !w.busy && !known[id] && (w.done.IsZero() || !now.Before(w.done.Add(believe)))
+		return !w.busy && !known[id] && !now.Before(later(w.done, w.made).Add(believe))
 	})
 	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
 		over := w.making == 0 && !p.wanted[slot] && len(p.by[slot]) == 0
@@ -216,12 +249,13 @@ func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
 }
 
 // enter notes that an order is under way.
-func (s *Steward) enter(o *Order) {
+func (s *Steward) enter(now time.Time, o *Order) {
 	s.under++
 	if o.Verb == Make {
 		w := s.slot(o.Slot())
 		w.making++
 		w.asked, w.epoch, w.spec = true, o.Replica.Epoch, o.Replica.Spec
+		s.machine(o.Machine).made = now
 		return
 	}
 	w := s.machine(o.Machine)
@@ -260,6 +294,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		w.why = err
 		if err == nil {
 			w.failures, w.at = 0, time.Time{}
+			s.machine(o.Machine).made = now
 			return
 		}
 		w.at = now.Add(after(err, makeAgain, w.failures))
@@ -310,197 +345,11 @@ func (s *Steward) Why(slot Slot) error {
 	return nil
 }
 
-// pass is one look at a service.
-type pass struct {
-	*Steward
-	now     time.Time
-	want    *Want
-	by      map[Slot][]*Standing // machines that stay, by slot
-	held    map[string]*Held     // by machine
-	lost    map[*Standing]bool   // machines that others take the places of
-	wanted  map[Slot]bool
-	soak    time.Duration // of the group that is looked at
-	stalled bool          // a machine of that group is held, and no other is replaced until that is over
-	wants   bool          // something is to be done, now or later
-	out     Next
-}
-
-// groups looks at each slot that is wanted.
-func (p *pass) groups() {
-	p.wanted = map[Slot]bool{}
-	for i := range p.want.Release.Groups {
-		g := &p.want.Release.Groups[i]
-		spec := g.Spec(p.want.Release.Secrets, p.want.Head.Restarted)
-		n := p.want.Head.Count(g)
-		p.lose(g, n)
-		p.soak = soakFor
-		if g.Config.HasChecks() {
-			p.soak = 0
-		}
-		p.stalled = false
-		replacing := p.settling(g, spec, n)
-		for index := range n {
-			slot := Slot{g.Name, index}
-			p.wanted[slot] = true
-			p.look(slot, g, spec, &replacing)
-		}
-	}
-}
-
-// settling counts the slots of a group whose machine of the wanted spec is not up yet, beside one of another: their
-// number bounds how many more are replaced.
-func (p *pass) settling(g *Group, spec string, n int) (count int) {
-	for index := range n {
-		best, old := p.split(Slot{g.Name, index}, g, spec)
-		w := p.slots[Slot{g.Name, index}]
-		if w != nil && w.makes(spec) && len(old) > 0 || len(best) > 0 && !p.replaces(best[0], len(old) > 0) {
-			count++
-			p.stalled = p.stalled || len(best) > 0 && p.held[best[0].ID] != nil
-		}
-	}
-	return count
-}
-
-// replaces reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
-// others it has been up for a while.
-func (p *pass) replaces(m *Standing, others bool) bool {
-	if p.held[m.ID] != nil || !settled(m) {
-		return false
-	}
-	if !m.Ready || !others || p.soak == 0 {
-		return true
-	}
-	return !p.waits(p.machine(m.ID).up.Add(p.soak))
-}
-
-// notice notes since when machines are ready.
-func (p *pass) notice(standing []Standing) {
-	for i := range standing {
-		m := &standing[i]
-		switch w := p.machines[m.ID]; {
-		case !m.Ready && w != nil:
-			w.up = time.Time{}
-		case m.Ready && (w == nil || w.up.IsZero()):
-			p.machine(m.ID).up = p.now
-		}
-	}
-}
-
-// settled reports whether a machine is what it is to be: it is up, or rests.
-func settled(m *Standing) bool { return m.Ready || m.asleep() || m.Unheard }
-
-// lose notes which machines of a group are lost: their worker has not been heard for long enough, and another may be made.
-func (p *pass) lose(g *Group, n int) {
-	if g.Lost() == Never {
-		return
-	}
-	for index := range n {
-		for _, m := range p.by[Slot{g.Name, index}] {
-			if m.Unheard && !p.waits(m.Silent.Add(g.lostAfter())) {
-				p.lost[m] = true
-			}
-		}
-	}
-}
-
-// split returns the machines of a slot that are of a spec, the one that stays first, and the others; those that are lost
-// left out. What stays is the one that is up, and of several the oldest: it was there before others took it for lost.
-// Where they are told apart by SOUK_FENCE the newest stays, since what they write to refuses the others.
-func (p *pass) split(s Slot, g *Group, spec string) (of, others []*Standing) {
-	for _, m := range p.by[s] {
-		switch {
-		case p.lost[m]:
-		case m.Spec == spec:
-			of = append(of, m)
-		default:
-			others = append(others, m)
-		}
-	}
-	age := 1
-	if g.Lost() == Fenced {
-		age = -1
-	}
-	slices.SortFunc(of, func(a, b *Standing) int {
-		return cmp.Or(-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
-			compareBool(a.asleep(), b.asleep()), age*cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Worker, b.Worker))
-	})
-	return of, others
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
-// look looks at one slot. replacing counts the slots of its group that are being replaced.
-func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
-	of, others := p.split(slot, g, spec)
-	switch {
-	case len(of) == 0 && len(others) == 0:
-		p.make(slot, spec, "it has no machine")
-	case len(of) == 0:
-		p.wants = p.wants || !p.stalled
-		ofUse := slices.ContainsFunc(others, settled)
-		if *replacing == 0 || !ofUse {
-			*replacing++
-			p.make(slot, spec, "its machine is of another release")
-		}
-		p.revive(others[0])
-	default:
-		for _, twin := range of[1:] {
-			p.remove(twin, "another machine stands for "+slot.String())
-		}
-		if p.hold(of[0]) {
-			return
-		}
-		if p.replaces(of[0], len(others) > 0) {
-			for _, m := range others {
-				p.remove(m, "one of the newer release stands for "+slot.String())
-			}
-		} else {
-			p.wants = p.wants || len(others) > 0
-			for _, m := range others {
-				p.revive(m)
-			}
-		}
-		p.revive(of[0])
-	}
-}
-
-// revive has a machine started that died.
-func (p *pass) revive(m *Standing) {
-	w := p.machines[m.ID]
-	if !m.Died {
-		if w != nil && w.starts > 0 && m.Ready && p.now.After(w.started.Add(upFor)) {
-			w.starts = 0
-		}
-		return
-	}
+// make orders a machine for a slot. asleep has it not started.
+func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
+	w, spec := p.slot(slot), to.spec
 	p.wants = true
-	if w != nil && w.verb == Start && !w.done.IsZero() { // it was started, and has died again since
-		w.at = later(w.at, w.done.Add(startAgain.After(w.starts)))
-		w.starts++
-		w.done = time.Time{}
-	}
-	p.order(m, Start, "it died")
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// make orders a machine for a slot.
-func (p *pass) make(slot Slot, spec, why string) {
-	w := p.slot(slot)
-	p.wants = true
+	w.begin(spec, p.now)
 	if w.makes(spec) || w.making == mostMakes || w.spec == spec && p.waits(w.at) || p.full() {
 		return
 	}
@@ -520,8 +369,8 @@ func (p *pass) make(slot Slot, spec, why string) {
 	}
 	id := slot.MachineID(p.want.App, epoch)
 	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
-		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch, Spec: spec,
-			Release: p.want.Head.Release}})
+		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
+			Spec: spec, Release: to.release}})
 }
 
 // remove orders a machine to be destroyed.
@@ -569,15 +418,3 @@ func (p *pass) waits(at time.Time) bool {
 
 // full reports whether as much is under way as may be.
 func (p *pass) full() bool { return p.under+len(p.out.Orders) >= mostOrders }
-
-// surplus removes the machines of slots that are not wanted.
-func (p *pass) surplus() {
-	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
-		if p.wanted[slot] {
-			continue
-		}
-		for _, m := range p.by[slot] {
-			p.remove(m, slot.String()+" is not wanted any more")
-		}
-	}
-}
