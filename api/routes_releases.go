@@ -10,12 +10,16 @@ import (
 
 // The operations on what is wanted of an app: its releases, and how many machines of each group.
 const (
-	CreateRelease  Op = "POST /v1/souk/apps/{app}/releases"
-	ListReleases   Op = "GET /v1/souk/apps/{app}/releases"
-	GetRelease     Op = "GET /v1/souk/apps/{app}/releases/{release}"
-	ScaleService   Op = "POST /v1/souk/apps/{app}/scale"
-	RestartService Op = "POST /v1/souk/apps/{app}/restart"
-	GetService     Op = "GET /v1/souk/apps/{app}/service"
+	CreateRelease   Op = "POST /v1/souk/apps/{app}/releases"
+	ListReleases    Op = "GET /v1/souk/apps/{app}/releases"
+	GetRelease      Op = "GET /v1/souk/apps/{app}/releases/{release}"
+	ScaleService    Op = "POST /v1/souk/apps/{app}/scale"
+	RestartService  Op = "POST /v1/souk/apps/{app}/restart"
+	RollbackService Op = "POST /v1/souk/apps/{app}/rollback"
+	PauseRollout    Op = "POST /v1/souk/apps/{app}/pause"
+	ResumeRollout   Op = "POST /v1/souk/apps/{app}/resume"
+	PromoteRollout  Op = "POST /v1/souk/apps/{app}/promote"
+	GetService      Op = "GET /v1/souk/apps/{app}/service"
 )
 
 func releaseRoutes() []Route {
@@ -30,6 +34,14 @@ func releaseRoutes() []Route {
 			About: "Set how many machines of groups of an app are wanted; the others stay."},
 		{Op: RestartService, Verb: VerbOperate, Kind: KindService, In: ServiceRestart{}, Out: Head{},
 			About: "Have each machine of a service made anew as it is, one after the other."},
+		{Op: RollbackService, Verb: VerbUpdate, Kind: KindService, In: ServiceRollback{}, Out: Head{},
+			About: "Have an earlier release of an app wanted again: that before the newest rollout, or another."},
+		{Op: PauseRollout, Verb: VerbOperate, Kind: KindService, In: RolloutChange{}, Out: Head{},
+			About: "Pause the rollout of an app: no further machine is replaced."},
+		{Op: ResumeRollout, Verb: VerbOperate, Kind: KindService, In: RolloutChange{}, Out: Head{},
+			About: "Have a rollout go on that is paused, or tried again that was undone."},
+		{Op: PromoteRollout, Verb: VerbOperate, Kind: KindService, In: Promotion{}, Out: Head{},
+			About: "Have the canary of an app go on to its next step, or to the end."},
 		{Op: GetService, Verb: VerbGet, Kind: KindService, Out: ServiceStatus{},
 			About: "Tell what is wanted of an app, which machines there are for it, and which member sees to it."},
 	}
@@ -74,9 +86,12 @@ type Head struct {
 	Parent  string         `json:"parent,omitempty"`
 	Release string         `json:"release"`
 	Counts  map[string]int `json:"counts"` // of groups that are to have another number than the release says
-	Why     string         `json:"why"`    // deploy, scale or restart
+	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume or promote
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
+	// Paused: no further machine is replaced. Promoted is how many steps of a canary somebody has let pass.
+	Paused   bool `json:"paused,omitempty"`
+	Promoted int  `json:"promoted,omitempty"`
 }
 
 // Scale is how many machines are wanted, by group.
@@ -87,6 +102,25 @@ type Scale struct {
 
 // ServiceRestart says what is to be made anew.
 type ServiceRestart struct {
+	Parent *string `json:"parent,omitempty"` // as in NewRelease
+}
+
+// ServiceRollback says to which release an app goes back.
+type ServiceRollback struct {
+	// Release is its id, or at least the first 6 digits of it. Left out: the one from before the newest rollout.
+	Release string  `json:"release,omitempty"`
+	Parent  *string `json:"parent,omitempty"` // as in NewRelease
+}
+
+// RolloutChange is what a pause or a resume of a rollout says.
+type RolloutChange struct {
+	Parent *string `json:"parent,omitempty"` // as in NewRelease
+}
+
+// Promotion says how far a canary may go.
+type Promotion struct {
+	Steps  int     `json:"steps,omitempty"`  // how many of its steps are over; left out: one more than are
+	All    bool    `json:"all,omitempty"`    // all are
 	Parent *string `json:"parent,omitempty"` // as in NewRelease
 }
 
@@ -101,8 +135,8 @@ type ReleaseEntry struct {
 	Number  uint64         `json:"number"`         // of the head; 0: no head that is kept names the release
 	Head    string         `json:"head,omitempty"` // its id
 	Release string         `json:"release"`        // id
-	State   string         `json:"state"`          // current, past or overtaken
-	Why     string         `json:"why"`            // deploy, scale or restart
+	State   string         `json:"state"`          // current, past, undone or overtaken
+	Why     string         `json:"why"`            // as of a head
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
 	Note    string         `json:"note,omitempty"`
@@ -123,7 +157,7 @@ type Release struct {
 	By      string     `json:"by,omitempty"`
 	At      time.Time  `json:"at"`
 	Note    string     `json:"note,omitempty"`
-	State   string     `json:"state"` // current, past or overtaken
+	State   string     `json:"state"` // current, past, undone or overtaken
 	Groups  []NewGroup `json:"groups"`
 }
 
@@ -132,8 +166,33 @@ type ServiceStatus struct {
 	App     string         `json:"app"`
 	Head    *Head          `json:"head,omitempty"` // none: see why
 	Why     string         `json:"why,omitempty"`  // why the member that answers cannot use the head or its release
+	Rollout *Rollout       `json:"rollout,omitempty"`
 	Steward ServiceSteward `json:"steward"`
-	Groups  []GroupStatus  `json:"groups"`
+	Groups  []GroupStatus  `json:"groups"` // of the release that is in force: once a rollout is undone, the one before
+}
+
+// Rollout is how the machines of a service are being replaced, or were last.
+type Rollout struct {
+	Number  uint64         `json:"number"` // of the head that began it
+	Release string         `json:"release"`
+	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none: there is none
+	State   rollout.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
+	// Asked says of a paused one that somebody asked for it, By who; else it failed.
+	Asked  bool             `json:"asked,omitempty"`
+	By     string           `json:"by,omitempty"`
+	Step   int              `json:"step"`          // how many steps of its canary are over
+	Steps  int              `json:"steps"`         // how many it has; 0: no group has a canary
+	Why    string           `json:"why,omitempty"` // why it is undone, or paused as it failed
+	Failed []RolloutFailure `json:"failed"`        // replicas that failed, at most 8
+	Since  time.Time        `json:"since"`         // since when state and step are so
+}
+
+// RolloutFailure is a replica that failed in a rollout.
+type RolloutFailure struct {
+	Group   string `json:"group"`
+	Index   int    `json:"index"`
+	Machine string `json:"machine,omitempty"`
+	Why     string `json:"why"`
 }
 
 // ServiceSteward is the member that sees to a service.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -77,16 +78,60 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 // release is NotFound, code no_service.
 func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
 	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, parent, rollout.Change{Counts: counts, Why: rollout.WhyScale, By: by, At: now})
+	return c.follow(app, by, parent, now, func(*rollout.Head, *rollout.Release,
+		*rollout.Progress) (rollout.Change, error) {
+		return rollout.Change{Counts: counts, Why: rollout.WhyScale}, nil
+	})
 }
 
 // Restart enters a head that wants each machine of a service anew, as it is. Errors are those of Scale.
 func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, parent, rollout.Change{Restart: true, Why: rollout.WhyRestart, By: by, At: now})
+	return c.follow(app, by, parent, now, func(*rollout.Head, *rollout.Release,
+		*rollout.Progress) (rollout.Change, error) {
+		return rollout.Change{Restart: true, Why: rollout.WhyRestart}, nil
+	})
 }
 
-// follow enters a head of the same release. A change that changes nothing writes nothing.
-func (c *Catalog) follow(app string, parent *string, to rollout.Change) (*rollout.Head, error) {
+// Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
+// rollout. Numbers that somebody set stay as over a deploy. Errors are those of Scale, and of rollout.Head.Rollback.
+func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(h *rollout.Head, _ *rollout.Release,
+		p *rollout.Progress) (rollout.Change, error) {
+		return h.Rollback(app, release, p)
+	})
+}
+
+// Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Head.Pause.
+func (c *Catalog) Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
+		p *rollout.Progress) (rollout.Change, error) {
+		return h.Pause(app, r, p)
+	})
+}
+
+// Resume enters a head by which a rollout goes on, or is tried again. Errors are those of Scale.
+func (c *Catalog) Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
+		p *rollout.Progress) (rollout.Change, error) {
+		return h.Resume(r, p), nil
+	})
+}
+
+// Promote enters a head by which so many steps of a canary are over, or all of them; 0 is one more than are. Errors are
+// those of Scale, and of rollout.Head.Promote.
+func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *string,
+	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
+		p *rollout.Progress) (rollout.Change, error) {
+		return h.Promote(app, r, p, steps, all)
+	})
+}
+
+// changer says what a head is to change, of the head that stands, its release (nil: not here) and how far its rollout is.
+type changer func(*rollout.Head, *rollout.Release, *rollout.Progress) (rollout.Change, error)
+
+// follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
+func (c *Catalog) follow(app, by string, parent *string, now time.Time, what changer) (*rollout.Head, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, parent)
@@ -97,6 +142,14 @@ func (c *Catalog) follow(app string, parent *string, to rollout.Change) (*rollou
 		return nil, NoService(app)
 	}
 	p := c.tenures.all[app].Progress
+	to, err := what(old, c.releases.get(app+"/"+old.Release), &p)
+	if err != nil {
+		return nil, err
+	}
+	if reflect.DeepEqual(to, rollout.Change{}) {
+		return old, nil
+	}
+	to.By, to.At = by, now
 	aim := cmp.Or(to.Release, old.InForce(p).Release)
 	if to.Resume {
 		aim = old.Release
@@ -228,6 +281,7 @@ func (c *Catalog) forgetRestored(app string) {
 const (
 	ReleaseCurrent   = "current"   // it is what is wanted
 	ReleasePast      = "past"      // another followed on it
+	ReleaseUndone    = "undone"    // its rollout failed, so what was before it is wanted again
 	ReleaseOvertaken = "overtaken" // another was written without knowing of it, and stays
 )
 
@@ -253,7 +307,7 @@ func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
 	}
 	l := lister{c: c, app: app, seen: map[string]bool{}, named: map[string]bool{}}
 	if h := c.heads.get(app); h != nil {
-		l.head(h, ReleaseCurrent, ReleasePast)
+		l.current(h)
 	}
 	for key := range c.forks.byApp[app] {
 		if h := c.forks.get(key); h != nil {
@@ -301,6 +355,25 @@ func (l *lister) head(h *rollout.Head, state, before string) {
 	for _, p := range h.Past {
 		l.add(ReleaseEntry{Number: p.Number, Head: p.ID, Release: p.Release, Counts: p.Counts, Why: p.Why, By: p.By,
 			At: p.At, State: before})
+	}
+}
+
+// current adds the head that stands, and those before it. Once its rollout is undone the newest head that wanted what was
+// before is what is wanted.
+func (l *lister) current(h *rollout.Head) {
+	in := h.InForce(l.c.tenures.all[l.app].Progress)
+	if in.Release == h.Release {
+		l.head(h, ReleaseCurrent, ReleasePast)
+		return
+	}
+	l.head(h, ReleaseUndone, ReleasePast)
+	i := slices.IndexFunc(l.out, func(e ReleaseEntry) bool { return e.Release == in.Release })
+	if i >= 0 {
+		l.out[i].State = ReleaseCurrent
+		return
+	}
+	if r := l.c.releases.get(l.app + "/" + in.Release); r != nil { // its heads are too old to be kept
+		l.add(ReleaseEntry{Release: in.Release, Why: rollout.WhyDeploy, By: r.By, At: r.At, State: ReleaseCurrent})
 	}
 }
 

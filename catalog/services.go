@@ -42,6 +42,19 @@ func (c *Catalog) Service(app string) (Service, bool) {
 	return s, true
 }
 
+// InForce returns the release that the machines of the service are to be like now, with how often they were to be
+// restarted: the head's, or once its rollout is undone the one from before. nil: it is not here.
+func (s *Service) InForce() (*rollout.Release, uint64) {
+	if s.Head == nil {
+		return nil, 0
+	}
+	in := s.Head.InForce(s.Tenure.Progress)
+	if s.Head.Before != nil && in == *s.Head.Before {
+		return s.Before, in.Restarted
+	}
+	return s.Release, in.Restarted
+}
+
 // Services returns the apps that have a head and are not being deleted, sorted.
 func (c *Catalog) Services() []string {
 	c.mu.RLock()

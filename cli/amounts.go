@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -33,7 +33,7 @@ func Amounts(flag, text string) (cluster.Resources, error) {
 		var add cluster.Resources
 		scale := map[string]float64{"cpu": 1000, "gpu": 1000}[name]
 		if name == "memory" || name == "disk" {
-			value, scale = mebi(value)
+			value, scale = machine.SizeUnit(value)
 		}
 		if scale == 0 {
 			scale = 1
@@ -70,16 +70,13 @@ func (c *CPU) String() string { return Cores(int(*c)) }
 // Type names what the flag takes.
 func (c *CPU) Type() string { return "cores" }
 
-// Set reads an amount. It is read digit by digit, so that what is written is what is meant.
+// Set reads an amount.
 func (c *CPU) Set(text string) error {
-	whole, part, _ := strings.Cut(text, ".")
-	digits := whole + (part + "000")[:max(3, len(part))]
-	n, err := strconv.ParseUint(digits, 10, 31)
-	if err != nil || whole == "" || strings.HasSuffix(text, ".") || len(part) > 3 || n < machine.MinCPUMilli {
-		return Usagef("CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, not %q",
-			Cores(machine.MinCPUMilli), text)
+	milli, err := machine.ReadCPU(text)
+	if err != nil {
+		return Usagef("%s", fault.As(err).Text)
 	}
-	*c = CPU(n)
+	*c = CPU(milli)
 	return nil
 }
 
@@ -110,24 +107,9 @@ func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
 // Mebibytes reads a size such as 512, 512m, 1.5g or 2GiB, in whole MiB; a number alone is MiB.
 func Mebibytes(flag, text string) (int, error) {
-	number, unit := mebi(text)
-	v, err := strconv.ParseFloat(number, 64)
-	mib := v * unit
-	if err != nil || !(mib >= 1) || mib > float64(cluster.MaxAmount) || mib != math.Trunc(mib) {
-		return 0, Usagef("%s is whole MiB, such as 512m or 2g, not %q", flag, text)
+	mib, err := machine.ReadMebibytes(flag, text)
+	if err != nil {
+		return 0, Usagef("%s", fault.As(err).Text)
 	}
-	return int(mib), nil
-}
-
-// mebi takes the unit off a size, and gives how many MiB it is. Units are powers of 1024, however they are written: 2g,
-// 2G, 2GB and 2GiB are the same.
-func mebi(s string) (number string, unit float64) {
-	number = strings.ToLower(s)
-	number = strings.TrimSuffix(strings.TrimSuffix(number, "ib"), "b")
-	for unit, mib := range map[string]float64{"t": 1 << 20, "g": 1 << 10, "m": 1} {
-		if n, ok := strings.CutSuffix(number, unit); ok {
-			return n, mib
-		}
-	}
-	return s, 1
+	return mib, nil
 }

@@ -40,6 +40,30 @@ func (c ReleaseCalls) RestartService(ctx context.Context, app string, in api.Ser
 	return h, err
 }
 
+// Rollback has an earlier release of an app wanted again.
+func (c ReleaseCalls) Rollback(ctx context.Context, app string, in api.ServiceRollback) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.RollbackService, app).withBody(in), &h)
+	return h, err
+}
+
+// Pause has no further machine of a service replaced.
+func (c ReleaseCalls) Pause(ctx context.Context, app string, in api.RolloutChange) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.PauseRollout, app).withBody(in), &h)
+	return h, err
+}
+
+// Resume has a rollout go on that is paused, or tried again that was undone.
+func (c ReleaseCalls) Resume(ctx context.Context, app string, in api.RolloutChange) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.ResumeRollout, app).withBody(in), &h)
+	return h, err
+}
+
+// Promote has the canary of a service go on.
+func (c ReleaseCalls) Promote(ctx context.Context, app string, in api.Promotion) (h api.Head, err error) {
+	err = c.do(ctx, newCall(api.PromoteRollout, app).withBody(in), &h)
+	return h, err
+}
+
 // Service tells what is wanted of an app, and which machines there are for it.
 func (c ReleaseCalls) Service(ctx context.Context, app string) (s api.ServiceStatus, err error) {
 	err = c.do(ctx, newCall(api.GetService, app), &s)

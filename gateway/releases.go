@@ -30,6 +30,10 @@ type releaseCatalog interface {
 	Deploy(app string, r *rollout.Release, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Promote(app string, steps int, all bool, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
 }
@@ -42,12 +46,16 @@ type releaseBroker interface {
 // handlers returns what it serves.
 func (a *releasesAPI) handlers() handlers {
 	return handlers{
-		api.CreateRelease:  a.create,
-		api.ListReleases:   a.list,
-		api.GetRelease:     a.get,
-		api.ScaleService:   a.scale,
-		api.RestartService: a.restart,
-		api.GetService:     a.status,
+		api.CreateRelease:   a.create,
+		api.ListReleases:    a.list,
+		api.GetRelease:      a.get,
+		api.ScaleService:    a.scale,
+		api.RestartService:  a.restart,
+		api.RollbackService: a.rollback,
+		api.PauseRollout:    a.pause,
+		api.ResumeRollout:   a.resume,
+		api.PromoteRollout:  a.promote,
+		api.GetService:      a.status,
 	}
 }
 
@@ -113,7 +121,7 @@ func caller(r *http.Request) string {
 
 func headAnswer(h *rollout.Head) api.Head {
 	out := api.Head{ID: h.ID(), Number: h.Number, Parent: h.Parent, Release: h.Release, Counts: h.Counts, Why: h.Why,
-		By: h.By, At: h.At}
+		By: h.By, At: h.At, Paused: h.Paused, Promoted: h.Promoted}
 	if out.Counts == nil {
 		out.Counts = map[string]int{}
 	}
@@ -148,14 +156,24 @@ func (a *releasesAPI) list(w http.ResponseWriter, r *http.Request) error {
 const minDigits = 6
 
 func (a *releasesAPI) get(w http.ResponseWriter, r *http.Request) error {
-	app, ref := r.PathValue("app"), r.PathValue("release")
-	all, err := a.catalog.Releases(app)
+	e, err := a.find(r.PathValue("app"), r.PathValue("release"))
 	if err != nil {
 		return err
 	}
+	answer(w, http.StatusOK, releaseAnswer(&e))
+	return nil
+}
+
+// find finds a release of an app that is kept, by its id or the beginning of it.
+func (a *releasesAPI) find(app, ref string) (catalog.ReleaseEntry, error) {
+	var none catalog.ReleaseEntry
+	all, err := a.catalog.Releases(app)
+	if err != nil {
+		return none, err
+	}
 	if len(ref) < minDigits {
-		return fault.New(fault.Invalid, "release", "%q is too short for a release's id; give at least %d digits of it",
-			clip(ref, 80), minDigits)
+		return none, fault.New(fault.Invalid, "release", "%q is too short for a release's id; give at least %d digits "+
+			"of it", clip(ref, 80), minDigits)
 	}
 	var found []catalog.ReleaseEntry
 	for _, e := range all {
@@ -166,17 +184,16 @@ func (a *releasesAPI) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case len(found) == 0:
-		return fault.New(fault.NotFound, "release_not_found",
+		return none, fault.New(fault.NotFound, "release_not_found",
 			"the app %s has no release %s; \"souk releases %s\" lists them", app, clip(ref, 80), app)
 	case len(found) > 1:
-		return fault.New(fault.Conflict, "ambiguous", "%d releases of %s begin with %s; give more digits", len(found),
-			app, clip(ref, 80))
+		return none, fault.New(fault.Conflict, "ambiguous", "%d releases of %s begin with %s; give more digits",
+			len(found), app, clip(ref, 80))
 	case found[0].Body == nil:
-		return fault.New(fault.NotFound, "release_body", "what release %s of %s says is not here: it is too old to be "+
-			"kept, or another member has it yet", clip(ref, 80), app)
+		return none, fault.New(fault.NotFound, "release_body", "what release %s of %s says is not here: it is too old "+
+			"to be kept, or another member has it yet", clip(ref, 80), app)
 	}
-	answer(w, http.StatusOK, releaseAnswer(&found[0]))
-	return nil
+	return found[0], nil
 }
 
 func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
@@ -200,12 +217,7 @@ func (a *releasesAPI) scale(w http.ResponseWriter, r *http.Request) error {
 	if len(in.Counts) == 0 {
 		return fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
 	}
-	head, err := a.catalog.Scale(r.PathValue("app"), in.Counts, caller(r), in.Parent, time.Now())
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, headAnswer(head))
-	return nil
+	return answerHead(w)(a.catalog.Scale(r.PathValue("app"), in.Counts, caller(r), in.Parent, time.Now()))
 }
 
 func (a *releasesAPI) restart(w http.ResponseWriter, r *http.Request) error {
@@ -213,137 +225,56 @@ func (a *releasesAPI) restart(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
-	head, err := a.catalog.Restart(r.PathValue("app"), caller(r), in.Parent, time.Now())
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, headAnswer(head))
-	return nil
+	return answerHead(w)(a.catalog.Restart(r.PathValue("app"), caller(r), in.Parent, time.Now()))
 }
 
-func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
+func (a *releasesAPI) rollback(w http.ResponseWriter, r *http.Request) error {
+	var in api.ServiceRollback
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
 	app := r.PathValue("app")
-	if _, err := a.catalog.App(app); err != nil {
+	if in.Release != "" {
+		e, err := a.find(app, in.Release)
+		if err != nil {
+			return err
+		}
+		in.Release = e.Release
+	}
+	return answerHead(w)(a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now()))
+}
+
+func (a *releasesAPI) pause(w http.ResponseWriter, r *http.Request) error {
+	var in api.RolloutChange
+	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
-	s, there := a.catalog.Service(app)
-	if !there {
-		return catalog.NoService(app)
-	}
-	t := s.Tenure
-	out := api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
-		Member: rollout.StewardOf(s.App.ID, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
-	if s.Why != nil {
-		out.Why = s.Why.Error()
-	}
-	if s.Head != nil {
-		h := headAnswer(s.Head)
-		out.Head = &h
-	}
-	out.Groups = append(out.Groups, a.groups(&s)...)
-	answer(w, http.StatusOK, out)
-	return nil
+	return answerHead(w)(a.catalog.Pause(r.PathValue("app"), caller(r), in.Parent, time.Now()))
 }
 
-// groups tells of each group that is wanted or has machines.
-func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
-	slots := a.slots(s)
-	names := make([]string, 0, len(slots))
-	for name := range slots {
-		names = append(names, name)
+func (a *releasesAPI) resume(w http.ResponseWriter, r *http.Request) error {
+	var in api.RolloutChange
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
 	}
-	slices.Sort(names)
-	if s.Release != nil {
-		names = slices.DeleteFunc(names, func(n string) bool { return s.Release.Group(n) != nil })
-		for i := range s.Release.Groups {
-			names = slices.Insert(names, i, s.Release.Groups[i].Name)
-		}
-	}
-	for _, name := range names {
-		g := api.GroupStatus{Name: name, Slots: slots[name]}
-		if s.Release != nil {
-			if group := s.Release.Group(name); group != nil {
-				g.Wanted, g.Image = s.Head.Count(group), group.Config.Image
-			}
-		}
-		count(&g, s.Release != nil)
-		g.Blamed = blamed(&g, s.Tenure.Held)
-		out = append(out, g)
-	}
-	return out
+	return answerHead(w)(a.catalog.Resume(r.PathValue("app"), caller(r), in.Parent, time.Now()))
 }
 
-// blamed reports whether the machines of a group that are held say that its release is at fault.
-func blamed(g *api.GroupStatus, held []rollout.Held) bool {
-	at := map[string]cluster.WorkerID{}
-	for _, x := range g.Slots {
-		if !x.Old {
-			at[x.Machine] = x.Worker
-		}
+func (a *releasesAPI) promote(w http.ResponseWriter, r *http.Request) error {
+	var in api.Promotion
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
 	}
-	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
+	app := r.PathValue("app")
+	return answerHead(w)(a.catalog.Promote(app, in.Steps, in.All, caller(r), in.Parent, time.Now()))
 }
 
-// slots lists the machines of a service by group.
-func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
-	known, out := a.directory.fleet.Snapshot(), map[string][]api.SlotStatus{}
-	for m := range known.MachinesOf(s.App.Name) {
-		of := m.Replica
-		if of == nil || m.State == machine.Destroyed || m.State == machine.Destroying {
-			continue
+// answerHead returns what answers with a head, or returns the error.
+func answerHead(w http.ResponseWriter) func(*rollout.Head, error) error {
+	return func(h *rollout.Head, err error) error {
+		if err == nil {
+			answer(w, http.StatusOK, headAnswer(h))
 		}
-		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,
-			Ready: m.Ready && !m.Failing, Release: of.Release}
-		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
-			x.Held = s.Tenure.Held[i].Why
-		}
-		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
-			x.Unheard, x.Ready = true, false
-		}
-		if s.Release != nil {
-			g := s.Release.Group(of.Group)
-			x.Old = g == nil || of.Spec != g.Spec(s.Release.Secrets, s.Head.Restarted)
-		}
-		out[of.Group] = append(out[of.Group], x)
+		return err
 	}
-	return out
-}
-
-// count fills in the numbers of a group and the replicas that have no machine. known is false where nothing says how
-// many are wanted.
-func count(g *api.GroupStatus, known bool) {
-	best := func(x api.SlotStatus) int { // of several machines of a replica the one that stays is first
-		switch {
-		case x.Ready && !x.Old:
-			return 0
-		case x.Ready:
-			return 1
-		case !x.Old:
-			return 2
-		}
-		return 3
-	}
-	byIndex := func(a, b api.SlotStatus) int {
-		return cmp.Or(cmp.Compare(a.Index, b.Index), best(a)-best(b), strings.Compare(a.Machine, b.Machine))
-	}
-	slices.SortFunc(g.Slots, byIndex)
-	have := map[int]bool{}
-	for i := range g.Slots {
-		x := &g.Slots[i]
-		x.Extra = known && (x.Index >= g.Wanted || have[x.Index])
-		if !x.Extra && !have[x.Index] {
-			g.There++
-			if x.Ready && !x.Old {
-				g.Ready++
-			}
-		}
-		have[x.Index] = true
-	}
-	for i := range g.Wanted {
-		if !have[i] {
-			g.Slots = append(g.Slots, api.SlotStatus{Index: i})
-		}
-	}
-	slices.SortStableFunc(g.Slots, byIndex)
-	g.Slots = append([]api.SlotStatus{}, g.Slots...)
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
@@ -161,5 +162,71 @@ func TestOnLost(t *testing.T) {
 		if got := onLost(&app, &g); got != x.want {
 			t.Errorf("app %q, group %q: %q", x.app, x.group, got)
 		}
+	}
+}
+
+// TestRolloutVerbs: the verbs of a rollout over HTTP, and what the status tells meanwhile: once the rollout is undone it
+// counts machines of the release that is in force.
+func TestRolloutVerbs(t *testing.T) {
+	s := newShop(t).open()
+	for _, verb := range []string{"rollback", "pause", "resume", "promote"} {
+		if e := s.want(404, "POST", "/v1/souk/apps/a/"+verb, nil).failure(t); e.Souk.Code != "no_service" {
+			t.Error(verb, e)
+		}
+	}
+	var one, two api.ReleaseMade
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &one)
+	progress := func(p rollout.Progress) {
+		t.Helper()
+		service, _ := s.catalog.Service("a")
+		p.Rollout, p.Release, p.At = service.Head.Rollout, service.Head.Release, time.Now()
+		tenure := rollout.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Progress: p}
+		if err := s.catalog.SetTenure("a", tenure); err != nil {
+			t.Fatal(err)
+		}
+	}
+	progress(rollout.Progress{State: rollout.Done})
+	canary := strings.Replace(webRelease, `"replicas":2`, `"replicas":4,"update":{"strategy":"canary"}`, 1)
+	s.want(201, "POST", "/v1/souk/apps/a/releases", canary).into(t, &two)
+	state := func(want rollout.Rolled) (out api.ServiceStatus) {
+		t.Helper()
+		s.want(200, "GET", "/v1/souk/apps/a/service", nil).into(t, &out)
+		if out.Rollout == nil || out.Rollout.State != want || out.Rollout.Before != one.Release {
+			t.Errorf("%+v, want %s", out.Rollout, want)
+		}
+		return out
+	}
+	if r := state(rollout.RolledWaiting).Rollout; r.Steps != 1 || r.Step != 0 || r.Number != 2 {
+		t.Errorf("%+v", r)
+	}
+	var h, same api.Head
+	s.want(200, "POST", "/v1/souk/apps/a/pause", nil).into(t, &h)
+	s.want(200, "POST", "/v1/souk/apps/a/pause", nil).into(t, &same)
+	if !h.Paused || h.Why != "pause" || same.ID != h.ID {
+		t.Errorf("%+v, then %+v", h, same)
+	}
+	if r := state(rollout.RolledPaused).Rollout; !r.Asked || r.By != "own" {
+		t.Errorf("%+v", r)
+	}
+	s.want(409, "POST", "/v1/souk/apps/a/resume", `{"parent":"`+one.Head.ID+`"}`)
+	s.want(200, "POST", "/v1/souk/apps/a/resume", nil)
+	s.want(400, "POST", "/v1/souk/apps/a/promote", `{"steps":2}`)
+	s.want(400, "POST", "/v1/souk/apps/a/promote", `{"step":1}`)
+	if s.want(200, "POST", "/v1/souk/apps/a/promote", `{"all":true}`).into(t, &h); h.Promoted != 1 {
+		t.Errorf("%+v", h)
+	}
+	progress(rollout.Progress{State: rollout.Done, Undo: true, Why: "web/0 died",
+		Failed: []rollout.Failure{{Group: "web", Why: "it died"}}})
+	out := state(rollout.RolledUndone)
+	if out.Groups[0].Wanted != 2 || out.Rollout.Why != "web/0 died" || len(out.Rollout.Failed) != 1 {
+		t.Errorf("%+v", out)
+	}
+	for _, verb := range []string{"rollback", "pause", "promote"} {
+		s.want(412, "POST", "/v1/souk/apps/a/"+verb, nil)
+	}
+	s.want(404, "POST", "/v1/souk/apps/a/rollback", `{"release":"0123456789"}`)
+	s.want(200, "POST", "/v1/souk/apps/a/rollback", `{"release":"`+one.Release[:6]+`"}`).into(t, &h)
+	if h.Release != one.Release || h.Why != "rollback" {
+		t.Errorf("%+v", h)
 	}
 }

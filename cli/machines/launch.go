@@ -471,28 +471,7 @@ func encodeLaunch(l *machine.Launch, asTOML bool) ([]byte, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return toml.Marshal(numbers(v))
-}
-
-// numbers replaces JSON's numbers by those that TOML tells apart.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k := range v {
-			v[k] = numbers(v[k])
-		}
-	case []any:
-		for i := range v {
-			v[i] = numbers(v[i])
-		}
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, _ := v.Float64() // it is a number
-		return f
-	}
-	return v
+	return toml.Marshal(machine.TOMLValue(v))
 }
 
 // readEnvFile reads lines NAME=VALUE. Empty lines, and those that begin with #, say nothing.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -18,17 +19,26 @@ import (
 func Rollback(c *cli.Env) *cobra.Command {
 	o := new(updateFlags)
 	var to string
-	cmd := &cobra.Command{Use: "rollback MACHINE", Short: "Make a machine what it was before its update",
+	cmd := &cobra.Command{Use: "rollback [MACHINE|APP]",
+		Short: "Make a machine, or the machines of an app, what they were before",
 		Long: `Update a machine to the config of the version before the one that it is at, or of --to: its command, image,
 environment, shape and all else that "souk get" prints. It is an update like any other: it is refused where that
 version could not start, and it makes a new version, so a second rollback undoes the first. An image is the very one
 of that time, whatever its name means by now. "souk get MACHINE --versions" lists the versions, of which ten are kept.
 
-Scheduling (--band, --policy and so on) stays as it is, and so do secrets, which are their app's.`,
-		Example: "  souk rollback web\n  souk get web --versions\n  souk rollback web --to 01M8ANRHY7XV0BBVE8EH183F5Y",
-		Args:    cli.Args(1, 1, "a machine, by id or name")}
+Scheduling (--band, --policy and so on) stays as it is, and so do secrets, which are their app's.
+
+For an app that has a release ("souk deploy") the release from before its newest rollout is wanted again, or the one of
+--to, and its machines are replaced as that one says; a second rollback undoes the first. How many machines are wanted
+stays where "souk scale" said it. A name that a machine has is the machine's; "souk rollback --app APP" alone is always
+about the app. "souk releases APP" lists the releases.`,
+		Example: "  souk rollback web\n  souk get web --versions\n" +
+			"  souk rollback web --to 01M8ANRHY7XV0BBVE8EH183F5Y\n  souk rollback --app shop\n" +
+			"  souk rollback --app shop --to 3f9a01",
+		Args: cli.Args(0, 1, "a machine, by id or name, or an app")}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "the version to go back to, or the beginning of its id (default: the one before)")
+	f.StringVar(&to, "to", "",
+		"the version or release to go back to, or the beginning of its id (default: the one before)")
 	o.waiting(f)
 	f.BoolVar(&o.noStart, "no-start", false, "do not start it, and stop it where it runs")
 	completeVersions(c, cmd, "to")
@@ -36,7 +46,18 @@ Scheduling (--band, --policy and so on) stays as it is, and so do secrets, which
 		if cmd.Flags().Changed("to") && to == "" {
 			return cli.Usagef("--to is a version; leave it out for the one before")
 		}
+		if len(args) == 0 {
+			if c.AppGiven() == "" {
+				return cli.Usagef("souk rollback wants a machine, by id or name, or an app with --app")
+			}
+			return rollbackApp(cmd, c, c.AppGiven(), to)
+		}
 		cl, m, err := c.One(cmd, args[0])
+		if fault.Is(err, fault.NotFound) {
+			if _, e := cl.Service(cmd.Context(), args[0]); e == nil {
+				return rollbackApp(cmd, c, args[0], to)
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -49,6 +70,16 @@ Scheduling (--band, --policy and so on) stays as it is, and so do secrets, which
 		return o.send(cmd.Context(), c, cl, m, l)
 	}
 	return cmd
+}
+
+// rollbackApp has an earlier release of an app wanted again.
+func rollbackApp(cmd *cobra.Command, c *cli.Env, app, release string) error {
+	for _, flag := range []string{"nonce", "timeout", "no-wait", "no-start"} {
+		if cmd.Flags().Changed(flag) {
+			return cli.Usagef("--%s is of a machine, and %s is an app: leave it out", flag, app)
+		}
+	}
+	return releases.Rollback(cmd.Context(), c, app, release)
 }
 
 // earlier finds the version to go back to.

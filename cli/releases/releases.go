@@ -23,9 +23,9 @@ func Releases(c *cli.Env) *cobra.Command {
 		Long: `List the releases of an app: each deploy, and each change of how many machines are wanted. With RELEASE, by its
 id or at least the first 6 digits of it, tell what that one says.
 
-  STATE  current is what is wanted now; past was followed by another; overtaken was made at the same time as another, on
-         two sides of a cut of the network, and lost
-  WHY    deploy, scale or restart
+  STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
+         again; overtaken was made at the same time as another, on two sides of a cut of the network, and lost
+  WHY    deploy, scale, restart, rollback, pause, resume or promote
   GROUPS how many machines of each group were wanted`,
 		Example: "  souk releases shop\n  souk releases shop 3f9a01\n" +
 			"  souk releases shop --json | jq -r '.[] | select(.state == \"overtaken\").release'",
@@ -76,6 +76,8 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 		switch e.State {
 		case "current":
 			state.Colour = "32"
+		case "undone":
+			state.Colour = "31"
 		case "overtaken":
 			state.Colour = "33"
 		}

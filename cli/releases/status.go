@@ -24,12 +24,13 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 	if s.Head == nil {
 		c.Printf("%s has a release that this souk cannot use: %s\n", s.App, s.Why)
 	} else {
-		c.Printf("%s wants %s of release %s\n", s.App, cmp.Or(wantedText(s), "machines"), rollout.Short(s.Head.Release))
+		c.Printf("%s wants %s of release %s\n", s.App, cmp.Or(wantedText(s), "machines"), rollout.Short(inForce(s)))
 		c.Field("since", "%s ago, number %d, %s by %s", age(s.Head.At, now), s.Head.Number, s.Head.Why,
 			cmp.Or(s.Head.By, "somebody"))
 		if s.Why != "" {
 			c.Field("lacks", "%s", s.Why)
 		}
+		printRollout(c, s, now)
 	}
 	c.Field("steward", "%s", stewardText(&s.Steward))
 	for i := range s.Groups {
@@ -41,6 +42,14 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		}
 	}
 	printSlots(c, s)
+}
+
+// inForce returns the release that the machines are to be like now.
+func inForce(s *api.ServiceStatus) string {
+	if r := s.Rollout; r != nil && (r.State == rollout.RolledUndoing || r.State == rollout.RolledUndone) {
+		return r.Before
+	}
+	return s.Head.Release
 }
 
 func imageText(g *api.GroupStatus) string {

@@ -1,0 +1,71 @@
+package catalog
+
+import (
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// TestVerbsOfARollout: each writes a head that all have, and none where nothing changes; what was undone is listed so.
+func TestVerbsOfARollout(t *testing.T) {
+	x := withApp(t, "shop")
+	if _, err := x.Rollback("shop", "", "ann", nil, morning); fault.CodeOf(err) != "no_service" {
+		t.Fatal(err)
+	}
+	progress := func(p rollout.Progress) {
+		t.Helper()
+		s, _ := x.Service("shop")
+		p.Rollout, p.Release, p.At = s.Head.Rollout, s.Head.Release, morning
+		if err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+			Progress: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := x.deploy(t, "shop", "1")
+	progress(rollout.Progress{State: rollout.Done})
+	if _, err := x.Scale("shop", map[string]int{"web": 5}, "ann", nil, morning); err != nil {
+		t.Fatal(err)
+	}
+	two := x.deploy(t, "shop", "2")
+	h, err := x.Pause("shop", "bob", nil, morning)
+	if err != nil || !h.Paused || h.By != "bob" || h.Why != rollout.WhyPause {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	before := len(x.journal.all)
+	if same, err := x.Pause("shop", "bob", nil, morning); err != nil || same != h || len(x.journal.all) != before {
+		t.Fatalf("a second pause wrote %+v, %v", same, err)
+	}
+	stale := two.ID()
+	if _, err := x.Resume("shop", "bob", &stale, morning); fault.CodeOf(err) != "head_moved" {
+		t.Fatal(err)
+	}
+	if h, err = x.Resume("shop", "bob", nil, morning); err != nil || h.Paused || h.Release != two.Release {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if _, err := x.Promote("shop", 0, false, "bob", nil, morning); fault.CodeOf(err) != "no_canary" {
+		t.Fatal(err)
+	}
+	progress(rollout.Progress{State: rollout.Done, Undo: true, Why: "it dies"})
+	s, _ := x.Service("shop")
+	if r, _ := s.InForce(); r == nil || r.ID() != one.Release {
+		t.Fatalf("in force is %+v", r)
+	}
+	list, err := x.Releases("shop")
+	if err != nil || list[0].State != ReleaseCurrent || list[0].Release != one.Release ||
+		list[1].State != ReleaseUndone || list[1].Release != two.Release {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if _, err := x.Rollback("shop", "", "bob", nil, morning); fault.CodeOf(err) != "no_earlier_release" {
+		t.Fatal(err)
+	}
+	h, err = x.Rollback("shop", one.Release, "bob", nil, morning)
+	if err != nil || h.Release != one.Release || h.Why != rollout.WhyBack || h.Counts["web"] != 5 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if list, err := x.Releases("shop"); err != nil || list[0].Head != h.ID() || list[0].State != ReleaseCurrent ||
+		list[1].State != ReleasePast {
+		t.Fatalf("%+v, %v", list, err)
+	}
+}

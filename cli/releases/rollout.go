@@ -1,0 +1,175 @@
+package releases
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// Pause makes the command "souk pause".
+func Pause(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "pause APP", Short: "Pause the rollout of an app: no further machine is replaced",
+		Long: `Pause the rollout of an app: machines that are being replaced are replaced, and no further one. Machines that die are
+started again meanwhile, and "souk scale" works. "souk resume" has it go on. (A machine is frozen by "souk suspend".)`,
+		Example: "  souk pause shop\n  souk pause shop --json | jq .paused",
+		Args:    cli.Args(1, 1, "an app")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
+			return cl.Pause(ctx, args[0], api.RolloutChange{})
+		})
+	}
+	return cmd
+}
+
+// Resume makes the command "souk resume".
+func Resume(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "resume APP", Short: "Have the rollout of an app go on, or be tried again",
+		Long: `Have the rollout of an app go on that is paused, because somebody said so or because it failed. One that failed and was
+undone is tried again. (A machine that is suspended goes on by "souk start".)`,
+		Example: "  souk resume shop\n  souk resume shop --json | jq .number",
+		Args:    cli.Args(1, 1, "an app")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
+			return cl.Resume(ctx, args[0], api.RolloutChange{})
+		})
+	}
+	return cmd
+}
+
+// Promote makes the command "souk promote".
+func Promote(c *cli.Env) *cobra.Command {
+	var in api.Promotion
+	cmd := &cobra.Command{Use: "promote APP", Short: "Have the canary of an app go on to its next step",
+		Long: `Have the canary of an app go on to its next step, whether or not the one that it is at would end by itself; after the
+last step all machines are replaced. "souk status --app APP" tells at which step it is.`,
+		Example: "  souk promote shop\n  souk promote shop --all",
+		Args:    cli.Args(1, 1, "an app")}
+	cmd.Flags().BoolVar(&in.All, "all", false, "skip all steps: replace all machines")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
+			return cl.Promote(ctx, args[0], in)
+		})
+	}
+	return cmd
+}
+
+// Rollback has an earlier release of an app wanted again; "" is the one from before the newest rollout.
+func Rollback(ctx context.Context, c *cli.Env, app, release string) error {
+	return verb(ctx, c, app, func(ctx context.Context, cl *client.Client) (api.Head, error) {
+		return cl.Rollback(ctx, app, api.ServiceRollback{Release: release})
+	})
+}
+
+// verb does something to the rollout of an app, and says what the rollout is then.
+func verb(ctx context.Context, c *cli.Env, app string,
+	do func(context.Context, *client.Client) (api.Head, error)) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	h, err := do(ctx, cl)
+	if err != nil {
+		return known(app, err)
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, h)
+		return nil
+	}
+	s, err := cl.Service(ctx, app)
+	if err != nil {
+		return err
+	}
+	c.Printf("%s wants %s of release %s, number %d\n", app, cmp.Or(wantedText(&s), "machines"),
+		rollout.Short(inForce(&s)), h.Number)
+	printRollout(c, &s, time.Now())
+	c.Field("next", "souk status --app %s", app)
+	return nil
+}
+
+// printRollout tells of the rollout of a service.
+func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
+	r := s.Rollout
+	if r == nil {
+		return
+	}
+	c.Field("rollout", "%s", rolloutText(s.App, r, now))
+	if r.Why != "" {
+		c.Field("why", "%s", r.Why)
+	}
+	for _, f := range r.Failed {
+		c.Field("failed", "%s: %s", failedText(&f), f.Why)
+	}
+}
+
+// failedText names a replica that failed, and its machine.
+func failedText(f *api.RolloutFailure) string {
+	slot := rollout.Slot{Group: f.Group, Index: f.Index}.String()
+	if f.Machine == "" {
+		return slot
+	}
+	return slot + " (" + f.Machine + ")"
+}
+
+// rolloutText says what a rollout has come to, since when, and what one can do.
+func rolloutText(app string, r *api.Rollout, now time.Time) string {
+	release := rollout.Short(r.Release)
+	since := ", for " + age(r.Since, now)
+	switch r.State {
+	case rollout.RolledDone:
+		return fmt.Sprintf("release %s is rolled out, since %s ago", release, age(r.Since, now))
+	case rollout.RolledUndone:
+		return fmt.Sprintf("release %s failed and was undone %s ago; release %s is wanted again", release,
+			age(r.Since, now), rollout.Short(r.Before))
+	case rollout.RolledUndoing:
+		return fmt.Sprintf("release %s failed and is being undone%s: release %s is wanted again", release, since,
+			rollout.Short(r.Before))
+	case rollout.RolledPaused:
+		who := "as it failed"
+		if r.Asked {
+			who = "by " + cmp.Or(r.By, "somebody")
+		}
+		return fmt.Sprintf("release %s is paused %s%s%s; \"souk resume %s\" has it go on", release, who, stepText(r),
+			since, app)
+	case rollout.RolledWaiting:
+		return fmt.Sprintf("release %s waits%s%s; \"souk promote %s\" has it go on", release, stepText(r), since, app)
+	}
+	return fmt.Sprintf("release %s is being rolled out%s%s", release, stepText(r), since)
+}
+
+// stepText says at which step a canary is, counted from 1; "" of others.
+func stepText(r *api.Rollout) string {
+	switch {
+	case r.Steps == 0:
+		return ""
+	case r.Step >= r.Steps:
+		return fmt.Sprintf(" after its %d steps", r.Steps)
+	}
+	return fmt.Sprintf(" at step %d of %d", r.Step+1, r.Steps)
+}
+
+// outcome is the error of a rollout that came to another end than it was meant to; nil while it runs and when it is
+// done.
+func outcome(app string, r *api.Rollout) error {
+	why := cmp.Or(r.Why, "no reason was told")
+	switch {
+	case r.State == rollout.RolledUndone:
+		return fault.New(fault.Precondition, "undone", "release %s of %s failed and was undone, so release %s is "+
+			"wanted again: %s", rollout.Short(r.Release), app, rollout.Short(r.Before), why)
+	case r.State == rollout.RolledPaused && r.Asked:
+		return fault.New(fault.Precondition, "paused", "the rollout of release %s of %s was paused by %s; \"souk "+
+			"resume %s\" has it go on", rollout.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
+	case r.State == rollout.RolledPaused:
+		return fault.New(fault.Precondition, "paused", "release %s of %s failed and is paused: %s; \"souk resume %s\" "+
+			"has it go on, \"souk rollback %s\" undoes it", rollout.Short(r.Release), app, why, app, app)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package releases
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// TestRolloutText: each state of a rollout is told with what one can do, and is the error that it is.
+func TestRolloutText(t *testing.T) {
+	now := time.Now()
+	for _, x := range []struct {
+		r    api.Rollout
+		want string
+		code string
+	}{
+		{api.Rollout{State: rollout.RolledRunning}, "release 11111111 is being rolled out, for 2m", ""},
+		{api.Rollout{State: rollout.RolledRunning, Step: 1, Steps: 3},
+			"release 11111111 is being rolled out at step 2 of 3, for 2m", ""},
+		{api.Rollout{State: rollout.RolledRunning, Step: 3, Steps: 3},
+			"release 11111111 is being rolled out after its 3 steps, for 2m", ""},
+		{api.Rollout{State: rollout.RolledWaiting, Steps: 2},
+			`release 11111111 waits at step 1 of 2, for 2m; "souk promote shop" has it go on`, ""},
+		{api.Rollout{State: rollout.RolledPaused, Asked: true, By: "bob"},
+			`release 11111111 is paused by bob, for 2m; "souk resume shop" has it go on`, "paused"},
+		{api.Rollout{State: rollout.RolledPaused, Why: "it dies"},
+			`release 11111111 is paused as it failed, for 2m; "souk resume shop" has it go on`, "paused"},
+		{api.Rollout{State: rollout.RolledUndoing},
+			"release 11111111 failed and is being undone, for 2m: release 00000000 is wanted again", ""},
+		{api.Rollout{State: rollout.RolledUndone, Why: "it dies"},
+			"release 11111111 failed and was undone 2m ago; release 00000000 is wanted again", "undone"},
+		{api.Rollout{State: rollout.RolledDone}, "release 11111111 is rolled out, since 2m ago", ""},
+	} {
+		r := x.r
+		r.Release, r.Before, r.Since = strings.Repeat("1", 32), strings.Repeat("0", 32), now.Add(-2*time.Minute)
+		if got := rolloutText("shop", &r, now); got != x.want {
+			t.Errorf("%s:\n%s\nwant\n%s", r.State, got, x.want)
+		}
+		if err := outcome("shop", &r); fault.CodeOf(err) != x.code && err != nil || err == nil && x.code != "" {
+			t.Errorf("%s: %v", r.State, err)
+		}
+	}
+	var out bytes.Buffer
+	s := api.ServiceStatus{App: "shop", Rollout: &api.Rollout{Release: "22222222", State: rollout.RolledUndone,
+		Why: "web/1 died", Failed: []api.RolloutFailure{{Group: "web", Index: 1, Machine: "m1", Why: "exit 3"}}}}
+	printRollout(&cli.Env{Out: &out}, &s, now)
+	for _, want := range []string{"rollout", "why", "web/1 died", "web/1 (m1): exit 3"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+}

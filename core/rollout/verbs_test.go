@@ -1,0 +1,230 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// canaryOf is a release of one group with a canary of some steps.
+func canaryOf(image string, steps ...CanaryStep) *Release {
+	r := release(image, map[string]int{"web": 4})
+	r.Groups[0].Update = &Update{Strategy: Canary, Steps: steps}
+	return r
+}
+
+// rolled is a head whose rollout replaces release one by r.
+func rolled(t *testing.T, r *Release) *Head {
+	t.Helper()
+	one := release("one", map[string]int{"web": 4})
+	h := next(t, nil, Change{Release: one.ID(), Why: WhyDeploy, At: time.Unix(100, 0)}, one, nil)
+	done := Progress{Rollout: h.Rollout, Release: h.Release, State: Done}
+	n, err := h.Next(Change{Release: r.ID(), Why: WhyDeploy, By: "ann", At: time.Unix(200, 0)}, r, one, done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// follow is a head that follows on h with a change.
+func follow(t *testing.T, h *Head, c Change, r *Release, p Progress) *Head {
+	t.Helper()
+	n, err := h.Next(c, r, r, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTell: what a rollout has come to, of the head, its release and what its steward wrote.
+func TestTell(t *testing.T) {
+	hour := machine.Duration{Duration: time.Hour}
+	plain := release("two", map[string]int{"web": 4})
+	canary := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50, For: &hour})
+	long := canaryOf("two", CanaryStep{Percent: 10, For: &hour}, CanaryStep{Percent: 50})
+	began := time.Unix(200, 0).UTC()
+	at := time.Unix(300, 0).UTC()
+	for _, tt := range []struct {
+		name     string
+		r        *Release
+		p        Progress // without its rollout
+		pause    bool
+		promoted int
+		want     Story
+	}{
+		{name: "begun", r: plain, want: Story{State: RolledRunning, Since: began}},
+		{name: "done", r: plain, p: Progress{State: Done, At: at}, want: Story{State: RolledDone, Since: at}},
+		{name: "undoing", r: plain, p: Progress{Undo: true, Why: "it dies", At: at},
+			want: Story{State: RolledUndoing, Why: "it dies", Since: at}},
+		{name: "undone", r: plain, p: Progress{Undo: true, State: Done, Why: "it dies", At: at},
+			want: Story{State: RolledUndone, Why: "it dies", Since: at}},
+		{name: "failed", r: plain, p: Progress{State: Paused, Why: "it dies", At: at},
+			want: Story{State: RolledPaused, Why: "it dies", Since: at}},
+		{name: "asked to pause", r: plain, pause: true,
+			want: Story{State: RolledPaused, Asked: true, By: "bob", Since: time.Unix(250, 0).UTC()}},
+		{name: "asked to pause, and done", r: plain, pause: true, p: Progress{State: Done, At: at},
+			want: Story{State: RolledDone, Since: at}},
+		{name: "waiting", r: canary, want: Story{State: RolledWaiting, Steps: 2, Since: began}},
+		{name: "promoted", r: canary, promoted: 1, want: Story{State: RolledRunning, Steps: 2, Since: began}},
+		{name: "the step that lasts", r: canary, p: Progress{Step: 1, At: at}, promoted: 1,
+			want: Story{State: RolledRunning, Step: 1, Steps: 2, Since: at}},
+		{name: "the last step waits", r: long, p: Progress{Step: 1, At: at},
+			want: Story{State: RolledWaiting, Step: 1, Steps: 2, Since: at}},
+		{name: "all steps are over", r: long, p: Progress{Step: 2, At: at},
+			want: Story{State: RolledRunning, Step: 2, Steps: 2, Since: at}},
+		{name: "no steps", r: canaryOf("two"), want: Story{State: RolledWaiting, Steps: 1, Since: began}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := rolled(t, tt.r)
+			if tt.promoted > 0 {
+				h = follow(t, h, Change{Promote: tt.promoted, Why: WhyPromote, At: time.Unix(260, 0)}, tt.r, Progress{})
+			}
+			if tt.pause {
+				h = follow(t, h, Change{Pause: true, Why: WhyPause, By: "bob", At: time.Unix(250, 0)}, tt.r, Progress{})
+				h = follow(t, h, Change{Counts: map[string]int{"web": 7}, Why: WhyScale, By: "eve"}, tt.r, Progress{})
+			}
+			p := tt.p
+			if !p.At.IsZero() {
+				p.Rollout, p.Release = h.Rollout, h.Release
+			}
+			got, told := Tell(h, tt.r, &p)
+			want := tt.want
+			want.Number, want.Release, want.Before = 2, tt.r.ID(), h.Before.Release
+			if !told || !got.same(&want) {
+				t.Errorf("\n got %+v\nwant %+v", got, want)
+			}
+		})
+	}
+	if _, told := Tell(&Head{Number: 3}, plain, &Progress{}); told {
+		t.Error("a head that knows of no rollouts has one")
+	}
+}
+
+func (s *Story) same(o *Story) bool {
+	return s.Number == o.Number && s.Release == o.Release && s.Before == o.Before && s.State == o.State &&
+		s.Asked == o.Asked && s.By == o.By && s.Step == o.Step && s.Steps == o.Steps && s.Why == o.Why &&
+		s.Since.Equal(o.Since)
+}
+
+// TestVerbs: what each verb changes of a rollout that is so far, and what it refuses.
+func TestVerbs(t *testing.T) {
+	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
+	plain := release("three", map[string]int{"web": 4})
+	h, g := rolled(t, two), rolled(t, plain)
+	restarted := follow(t, g, Change{Restart: true}, plain, Progress{Rollout: 2, Release: plain.ID(), State: Done})
+	at := func(h *Head, p Progress) Progress {
+		p.Rollout, p.Release, p.At = h.Rollout, h.Release, time.Unix(300, 0)
+		return p
+	}
+	done, undone := Progress{State: Done}, Progress{State: Done, Undo: true, Why: "it dies"}
+	first := h.Before.Release
+	rollback := func(release string) func(*Head, *Release, *Progress) (Change, error) {
+		return func(h *Head, _ *Release, p *Progress) (Change, error) { return h.Rollback("shop", release, p) }
+	}
+	promote := func(n int, all bool) func(*Head, *Release, *Progress) (Change, error) {
+		return func(h *Head, r *Release, p *Progress) (Change, error) { return h.Promote("shop", r, p, n, all) }
+	}
+	pause := func(h *Head, r *Release, p *Progress) (Change, error) { return h.Pause("shop", r, p) }
+	resume := func(h *Head, r *Release, p *Progress) (Change, error) { return h.Resume(r, p), nil }
+	for _, tt := range []struct {
+		name string
+		h    *Head
+		r    *Release
+		p    Progress
+		do   func(*Head, *Release, *Progress) (Change, error)
+		want Change
+		code string
+	}{
+		{"back", h, two, Progress{}, rollback(""), Change{Release: first, Why: WhyBack}, ""},
+		{"back, done", h, two, done, rollback(""), Change{Release: first, Why: WhyBack}, ""},
+		{"back, undone", h, two, undone, rollback(""), noChange(), "no_earlier_release"},
+		{"back of a restart", restarted, plain, Progress{}, rollback(""), noChange(), "no_earlier_release"},
+		{"to what is wanted", h, two, done, rollback(two.ID()), noChange(), ""},
+		{"to what was undone", h, two, undone, rollback(two.ID()), Change{Release: two.ID(), Why: WhyBack}, ""},
+		{"to what an undo returned to", h, two, undone, rollback(first), Change{Release: first, Why: WhyBack}, ""},
+		{"pause", h, two, Progress{}, pause, Change{Pause: true, Why: WhyPause}, ""},
+		{"pause what failed", h, two, Progress{State: Paused}, pause, noChange(), ""},
+		{"pause, done", h, two, done, pause, noChange(), "rollout_over"},
+		{"pause, undone", h, two, undone, pause, noChange(), "rollout_over"},
+		{"resume", h, two, Progress{State: Paused}, resume, Change{Resume: true, Why: WhyResume}, ""},
+		{"resume, undone", h, two, undone, resume, Change{Resume: true, Why: WhyResume}, ""},
+		{"resume what runs", h, two, Progress{}, resume, noChange(), ""},
+		{"resume, done", h, two, done, resume, noChange(), ""},
+		{"promote", h, two, Progress{}, promote(0, false), Change{Promote: 1, Why: WhyPromote}, ""},
+		{"promote on", h, two, Progress{Step: 1}, promote(0, false), Change{Promote: 2, Why: WhyPromote}, ""},
+		{"promote at the end", h, two, Progress{Step: 2}, promote(0, false), Change{Promote: 2, Why: WhyPromote}, ""},
+		{"promote all", h, two, Progress{}, promote(0, true), Change{Promote: 2, Why: WhyPromote}, ""},
+		{"promote too far", h, two, Progress{}, promote(3, false), noChange(), "steps"},
+		{"promote below", h, two, Progress{}, promote(-1, false), noChange(), "steps"},
+		{"promote both", h, two, Progress{}, promote(1, true), noChange(), "steps"},
+		{"promote, done", h, two, done, promote(0, false), noChange(), "rollout_over"},
+		{"promote, undone", h, two, undone, promote(0, false), noChange(), "rollout_over"},
+		{"promote no canary", g, plain, Progress{}, promote(0, false), noChange(), "no_canary"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := at(tt.h, tt.p)
+			got, err := tt.do(tt.h, tt.r, &p)
+			if fault.CodeOf(err) != tt.code && err != nil || err == nil && tt.code != "" ||
+				got.Release != tt.want.Release || got.Pause != tt.want.Pause || got.Resume != tt.want.Resume ||
+				got.Promote != tt.want.Promote || got.Why != tt.want.Why {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	fresh := next(t, nil, Change{Release: plain.ID()}, plain, nil)
+	if _, err := fresh.Rollback("shop", "", &Progress{}); fault.CodeOf(err) != "no_earlier_release" {
+		t.Error("back from the first release:", err)
+	}
+}
+
+// TestVerbsTwice: a verb that was obeyed changes nothing when it is said again, whatever the rollout has come to.
+func TestVerbsTwice(t *testing.T) {
+	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
+	rapid.Check(t, func(rt *rapid.T) {
+		h := rolled(t, two)
+		p := Progress{Rollout: h.Rollout, Release: h.Release, Undo: rapid.Bool().Draw(rt, "undo"),
+			State: rapid.SampledFrom([]State{"", Done, Paused}).Draw(rt, "state"),
+			Step:  rapid.IntRange(0, 2).Draw(rt, "step"), At: time.Unix(300, 0)}
+		verb := rapid.SampledFrom([]string{WhyBack, WhyPause, WhyResume, WhyPromote}).Draw(rt, "verb")
+		do := func(h *Head, r *Release) (Change, error) {
+			switch verb {
+			case WhyBack:
+				return h.Rollback("shop", h.Before.Release, &p)
+			case WhyPause:
+				return h.Pause("shop", r, &p)
+			case WhyResume:
+				return h.Resume(r, &p), nil
+			}
+			return h.Promote("shop", r, &p, 1, false)
+		}
+		c, err := do(h, two)
+		if err != nil {
+			return
+		}
+		r := two
+		if c.Release != "" {
+			r = release("one", map[string]int{"web": 4})
+		}
+		n := follow(t, h, c, r, p)
+		if verb == WhyBack {
+			if n.Release != h.Before.Release {
+				rt.Fatalf("went back to %s", n.Release)
+			}
+			if again, err := n.Rollback("shop", n.Release, &p); err != nil || again.Why != "" {
+				rt.Fatalf("%+v, %v", again, err)
+			}
+			return
+		}
+		again, err := do(n, r)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if m := follow(t, n, again, r, p); !m.Same(n) {
+			rt.Fatalf("%s twice: %+v, then %+v", verb, n, m)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/machine"
+)
+
+func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
+	app := r.PathValue("app")
+	if _, err := a.catalog.App(app); err != nil {
+		return err
+	}
+	s, there := a.catalog.Service(app)
+	if !there {
+		return catalog.NoService(app)
+	}
+	t := s.Tenure
+	out := api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
+		Member: rollout.StewardOf(s.App.ID, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
+	if s.Why != nil {
+		out.Why = s.Why.Error()
+	}
+	if s.Head != nil {
+		h := headAnswer(s.Head)
+		out.Head, out.Rollout = &h, rolloutAnswer(s.Head, s.Release, &t.Progress)
+	}
+	out.Groups = append(out.Groups, a.groups(&s)...)
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// rolloutAnswer tells of the rollout of a head; nil: an older souk wrote it.
+func rolloutAnswer(h *rollout.Head, r *rollout.Release, p *rollout.Progress) *api.Rollout {
+	s, told := rollout.Tell(h, r, p)
+	if !told {
+		return nil
+	}
+	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, State: s.State, Asked: s.Asked,
+		By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Failed: []api.RolloutFailure{}, Since: s.Since}
+	for _, f := range s.Failed {
+		out.Failed = append(out.Failed, api.RolloutFailure(f))
+	}
+	return out
+}
+
+// groups tells of each group that is wanted or has machines.
+func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
+	slots := a.slots(s)
+	names := make([]string, 0, len(slots))
+	for name := range slots {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	wanted, _ := s.InForce()
+	if wanted != nil {
+		names = slices.DeleteFunc(names, func(n string) bool { return wanted.Group(n) != nil })
+		for i := range wanted.Groups {
+			names = slices.Insert(names, i, wanted.Groups[i].Name)
+		}
+	}
+	for _, name := range names {
+		g := api.GroupStatus{Name: name, Slots: slots[name]}
+		if wanted != nil {
+			if group := wanted.Group(name); group != nil {
+				g.Wanted, g.Image = s.Head.Count(group), group.Config.Image
+			}
+		}
+		count(&g, wanted != nil)
+		g.Blamed = blamed(&g, s.Tenure.Held)
+		out = append(out, g)
+	}
+	return out
+}
+
+// blamed reports whether the machines of a group that are held say that its release is at fault.
+func blamed(g *api.GroupStatus, held []rollout.Held) bool {
+	at := map[string]cluster.WorkerID{}
+	for _, x := range g.Slots {
+		if !x.Old {
+			at[x.Machine] = x.Worker
+		}
+	}
+	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
+}
+
+// slots lists the machines of a service by group.
+func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
+	known, out := a.directory.fleet.Snapshot(), map[string][]api.SlotStatus{}
+	wanted, restarted := s.InForce()
+	for m := range known.MachinesOf(s.App.Name) {
+		of := m.Replica
+		if of == nil || m.State == machine.Destroyed || m.State == machine.Destroying {
+			continue
+		}
+		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,
+			Ready: m.Ready && !m.Failing, Release: of.Release}
+		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
+			x.Held = s.Tenure.Held[i].Why
+		}
+		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
+			x.Unheard, x.Ready = true, false
+		}
+		if wanted != nil {
+			g := wanted.Group(of.Group)
+			x.Old = g == nil || of.Spec != g.Spec(wanted.Secrets, restarted)
+		}
+		out[of.Group] = append(out[of.Group], x)
+	}
+	return out
+}
+
+// count fills in the numbers of a group and the replicas that have no machine. known is false where nothing says how
+// many are wanted.
+func count(g *api.GroupStatus, known bool) {
+	best := func(x api.SlotStatus) int { // of several machines of a replica the one that stays is first
+		switch {
+		case x.Ready && !x.Old:
+			return 0
+		case x.Ready:
+			return 1
+		case !x.Old:
+			return 2
+		}
+		return 3
+	}
+	byIndex := func(a, b api.SlotStatus) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), best(a)-best(b), strings.Compare(a.Machine, b.Machine))
+	}
+	slices.SortFunc(g.Slots, byIndex)
+	have := map[int]bool{}
+	for i := range g.Slots {
+		x := &g.Slots[i]
+		x.Extra = known && (x.Index >= g.Wanted || have[x.Index])
+		if !x.Extra && !have[x.Index] {
+			g.There++
+			if x.Ready && !x.Old {
+				g.Ready++
+			}
+		}
+		have[x.Index] = true
+	}
+	for i := range g.Wanted {
+		if !have[i] {
+			g.Slots = append(g.Slots, api.SlotStatus{Index: i})
+		}
+	}
+	slices.SortStableFunc(g.Slots, byIndex)
+	g.Slots = append([]api.SlotStatus{}, g.Slots...)
+}

@@ -1,0 +1,172 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// maxFile bounds a file: a release has no more bytes, and a file has comments beside it.
+const maxFile = 4 * rollout.MaxRelease
+
+// document is a TOML file that was read, and where in it everything stands.
+type document struct {
+	name   string
+	text   []byte
+	tree   map[string]any
+	places map[string]place
+}
+
+// place is where a key and its value begin, in bytes.
+type place struct{ key, value int }
+
+// parse reads a TOML file.
+func parse(name string, text []byte) (*document, error) {
+	d := &document{name: name, text: text, places: map[string]place{}}
+	if len(text) > maxFile {
+		return nil, d.wrong(0, "it has %d bytes, and %d are the most: put large files into the image, or fetch them at "+
+			"start", len(text), maxFile)
+	}
+	if !utf8.Valid(text) {
+		return nil, d.wrong(validTo(text), "it is no UTF-8 text from here on: save it as UTF-8")
+	}
+	if err := toml.Unmarshal(text, &d.tree); err != nil {
+		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
+			row, column := at.Position()
+			return nil, d.wrong(offsetOf(text, row, column), "%s", strings.TrimPrefix(at.Error(), "toml: "))
+		}
+		return nil, d.wrong(0, "it cannot be read: %s", fault.Clip(err.Error(), 200))
+	}
+	d.find()
+	return d, nil
+}
+
+// validTo returns how many bytes of a text are UTF-8.
+func validTo(text []byte) (n int) {
+	for n < len(text) {
+		r, size := utf8.DecodeRune(text[n:])
+		if r == utf8.RuneError && size <= 1 {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// joined makes a path a key of a map: no key of a file that is accepted has this byte.
+func joined(path []string) string { return strings.Join(path, "\x00") }
+
+// at returns where something stands; what has no place of its own has that of what it lies in.
+func (d *document) at(path ...string) place {
+	for n := len(path); n > 0; n-- {
+		if p, there := d.places[joined(path[:n])]; there {
+			return p
+		}
+	}
+	return place{}
+}
+
+// set notes where something stands, where that is not known yet.
+func (d *document) set(path []string, p place) {
+	if key := joined(path); d.places[key] == (place{}) {
+		d.places[key] = p
+	}
+}
+
+// find notes where each key and value stands.
+func (d *document) find() {
+	var table []string
+	count := map[string]int{} // of tables in an array
+	p := unstable.Parser{}
+	p.Reset(d.text)
+	for p.NextExpression() {
+		e := p.Expression()
+		switch e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table = d.header(e, count)
+		case unstable.KeyValue:
+			d.keyValue(table, e)
+		}
+	}
+}
+
+// header returns the path that a table's heading leads to, each array of tables on the way being its last one.
+func (d *document) header(e *unstable.Node, count map[string]int) (path []string) {
+	for it := e.Key(); it.Next(); {
+		key, at := string(it.Node().Data), int(it.Node().Raw.Offset)
+		path = append(path, key)
+		d.set(path, place{at, at})
+		whole := joined(path)
+		if it.IsLast() && e.Kind == unstable.ArrayTable {
+			count[whole]++
+		}
+		if n := count[whole]; n > 0 {
+			path = append(path, strconv.Itoa(n-1))
+			d.set(path, place{at, at})
+		}
+	}
+	return path
+}
+
+func (d *document) keyValue(table []string, e *unstable.Node) {
+	path := append([]string(nil), table...)
+	at := 0
+	for it := e.Key(); it.Next(); {
+		path, at = append(path, string(it.Node().Data)), int(it.Node().Raw.Offset)
+		d.set(path, place{at, at})
+	}
+	d.valueAt(path, at, e.Value())
+}
+
+// valueAt notes where a value stands, and what lies in it. key is where its key is.
+func (d *document) valueAt(path []string, key int, v *unstable.Node) {
+	at := key
+	if v.Raw.Length > 0 {
+		at = int(v.Raw.Offset)
+	}
+	d.places[joined(path)] = place{key, at}
+	n := 0
+	for it := v.Children(); it.Next(); {
+		switch child := it.Node(); {
+		case v.Kind == unstable.InlineTable && child.Kind == unstable.KeyValue:
+			d.keyValue(path, child)
+		case v.Kind == unstable.Array:
+			index := append(append([]string(nil), path...), strconv.Itoa(n))
+			where := at
+			if child.Raw.Length > 0 {
+				where = int(child.Raw.Offset)
+			}
+			d.valueAt(index, where, child)
+			n++
+		}
+	}
+}
+
+// lineColumn turns a byte of a text into a line and a column, which counts characters. Both count from 1.
+func lineColumn(text []byte, offset int) (line, column int) {
+	before := text[:min(offset, len(text))]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	before = before[bytes.LastIndexByte(before, '\n')+1:]
+	return line, 1 + utf8.RuneCount(before)
+}
+
+// offsetOf is the byte of a line and a column in bytes, both from 1.
+func offsetOf(text []byte, line, column int) int {
+	at := 0
+	for ; line > 1; line-- {
+		next := bytes.IndexByte(text[at:], '\n')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	return min(at+max(column-1, 0), len(text))
+}

@@ -1,0 +1,214 @@
+// Package manifest reads files that say what the machines of an app are to be: souk.toml. It is pure, and what it returns
+// is what the API takes.
+//
+// A file is read strictly. A key that is not known, or a value of another type, is refused with its line, its column and
+// what was wanted there. Nothing in it is expanded: $NAME is what it says.
+package manifest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Manifest is what a file says.
+type Manifest struct {
+	App     string // "": it names none
+	Release api.NewRelease
+}
+
+// Loader reads files of one format.
+type Loader interface {
+	// Load reads a file. name is for errors, which are Invalid, code manifest, and begin with "NAME:LINE:COLUMN: ".
+	// What the release says is checked as far as its shape goes; the rest is checked by the souk that gets it.
+	Load(name string, text []byte) (*Manifest, error)
+}
+
+// TOML loads souk.toml.
+type TOML struct{}
+
+var _ Loader = TOML{}
+
+// file is souk.toml.
+type file struct {
+	App    string           `json:"app"`
+	Note   string           `json:"note,omitempty"`
+	Groups map[string]group `json:"groups"`
+}
+
+// group is a group of a release with the config of its machines inlined, and short forms of what stands deeper in it.
+type group struct {
+	short
+	api.NewGroup
+	machine.Config
+}
+
+// short is what a config says elsewhere, as the flags of souk run say it.
+type short struct {
+	Command []string `json:"command,omitempty"` // of an image what follows it; of the host's programs all of it
+	Memory  *memory  `json:"memory,omitempty"`
+	CPU     *cpu     `json:"cpu,omitempty"`
+	CPUs    *int     `json:"cpus,omitempty"`
+}
+
+// elsewhere says of keys of a group's types that are no keys of a group where that is said.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"name":   "the group's name stands in its heading, as in [groups.web]",
+		"config": "the keys of config stand in the group itself: image, env, services and so on",
+	}
+}
+
+// memory is a size in MiB: 512, "512m" or "2g".
+type memory int
+
+// UnmarshalJSON reads a number of MiB or a text.
+func (m *memory) UnmarshalJSON(raw []byte) error {
+	mib, err := machine.ReadMebibytes("memory", unquoted(raw))
+	*m = memory(mib)
+	return err
+}
+
+// cpu is thousandths of a core, written in cores: 0.3, 2 or "0.125".
+type cpu int
+
+// UnmarshalJSON reads a number of cores, or the same as a text.
+func (c *cpu) UnmarshalJSON(raw []byte) error {
+	milli, err := machine.ReadCPU(unquoted(raw))
+	*c = cpu(milli)
+	return err
+}
+
+// unquoted returns the text of a JSON string, and of anything else the JSON.
+func unquoted(raw []byte) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// Load reads a souk.toml.
+func (TOML) Load(name string, text []byte) (*Manifest, error) {
+	d, err := parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.value(d.tree, reflect.TypeFor[file](), nil); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(d.tree)
+	if err != nil {
+		return nil, d.refuse(nil, "it holds what JSON does not have: %v", err)
+	}
+	var f file
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, d.refuse(nil, "it cannot be read: %v", err)
+	}
+	if len(f.Groups) == 0 {
+		return nil, d.refuse(nil, "it has no group, so there is nothing to run: add one, as in [groups.web] with an image")
+	}
+	m := &Manifest{App: f.App, Release: api.NewRelease{Note: f.Note}}
+	for _, name := range d.groups(&f) {
+		g := f.Groups[name]
+		if err := d.group(name, &g); err != nil {
+			return nil, err
+		}
+		m.Release.Groups = append(m.Release.Groups, g.NewGroup)
+	}
+	return m, nil
+}
+
+// groups returns the names of the groups in the order in which the file has them.
+func (d *document) groups(f *file) []string {
+	names := make([]string, 0, len(f.Groups))
+	for name := range f.Groups {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(d.at("groups", a).key, d.at("groups", b).key), strings.Compare(a, b))
+	})
+	return names
+}
+
+// group enters name, config and what the short forms say into a group's NewGroup.
+func (d *document) group(name string, g *group) error {
+	c := &g.Config
+	g.NewGroup.Name, g.NewGroup.Config = name, c
+	if c.Image == "" {
+		c.Image = machine.HostImage
+	}
+	if err := d.command(name, g); err != nil {
+		return err
+	}
+	if g.Memory == nil && g.CPU == nil && g.CPUs == nil {
+		return nil
+	}
+	if c.Size != "" {
+		return d.refuse([]string{"groups", name, "size"}, "groups.%s.size is a preset, which does not go with memory, cpu "+
+			"and cpus: say one of the two", name)
+	}
+	if g.CPU != nil && g.CPUs != nil {
+		return d.refuse([]string{"groups", name, "cpu"}, "groups.%s has cpu and cpus, which both say how much CPU, cpu in "+
+			"cores and cpus in CPUs of the kind: say one of them", name)
+	}
+	if c.Guest == nil {
+		c.Guest = new(machine.Guest)
+	}
+	guest := c.Guest
+	for key, both := range map[string]bool{"memory": g.Memory != nil && guest.MemoryMB != 0,
+		"cpu":  g.CPU != nil && (guest.CPUMilli != 0 || guest.CPUs != 0),
+		"cpus": g.CPUs != nil && (guest.CPUMilli != 0 || guest.CPUs != 0)} {
+		if both {
+			return d.refuse([]string{"groups", name, key}, "groups.%s.%s is said by groups.%s.guest, too: say it once",
+				name, key, name)
+		}
+	}
+	switch {
+	case g.CPU != nil:
+		guest.CPUMilli = int(*g.CPU)
+	case g.CPUs != nil && *g.CPUs < 1:
+		return d.refuse([]string{"groups", name, "cpus"}, "groups.%s.cpus is 1 or more, not %d", name, *g.CPUs)
+	case g.CPUs != nil:
+		guest.CPUs = *g.CPUs
+	}
+	if g.Memory != nil {
+		guest.MemoryMB = int(*g.Memory)
+	}
+	return nil
+}
+
+// command enters what is to be run: the whole of it where it is a program of the host, else the arguments of the image's
+// own program.
+func (d *document) command(name string, g *group) error {
+	init := &g.Config.Init
+	switch {
+	case len(g.Command) == 0:
+	case len(init.Exec) > 0 || len(init.Cmd) > 0:
+		return d.refuse([]string{"groups", name, "command"}, "groups.%s.command is said by groups.%s.init, too: say it "+
+			"once", name, name)
+	case machine.IsHostImage(g.Config.Image):
+		init.Exec = g.Command
+	default:
+		init.Cmd = g.Command
+	}
+	return nil
+}
+
+// refuse returns the error of what stands at a path of the file.
+func (d *document) refuse(path []string, format string, args ...any) error {
+	return d.wrong(d.at(path...).key, format, args...)
+}
+
+// wrong returns the error of what stands at a byte of the file.
+func (d *document) wrong(offset int, format string, args ...any) error {
+	line, column := lineColumn(d.text, offset)
+	return fault.New(fault.Invalid, "manifest", "%s:%d:%d: %s", d.name, line, column, fmt.Sprintf(format, args...))
+}
