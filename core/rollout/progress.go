@@ -127,7 +127,7 @@ func (p *pass) judge() {
 		p.tell(next)
 	case p.progress.Step < steps && !p.progress.Undo:
 		p.steps()
-	case p.wholly() && !p.leftover():
+	case p.wholly() && !p.leftover() && p.under == 0: // what is under way may yet bring a machine
 		next.State = Done
 		if len(p.fails) > 0 {
 			next.Failed, next.Why = p.reasons(), p.why()

@@ -67,5 +67,15 @@ func (m *member) Proxy() *http.Client {
 		}}}
 }
 
+// PackImage writes an archive of an image that has programs, by their paths.
+func PackImage(file, name string, programs map[string][]byte) error {
+	return packImage(file, name, programs)
+}
+
+// Souk runs souk on the member's host.
+func (m *member) Souk(ctx context.Context, argv ...string) (string, error) {
+	return m.souk(ctx, argv...)
+}
+
 // Start starts the agent of a host.
 func (m *member) Start() error { return m.start() }

@@ -8,10 +8,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci"
@@ -54,9 +57,23 @@ func writeImage(file string) error {
 	if err != nil {
 		return err
 	}
-	layer, err := archive(
-		entry{tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}, nil},
-		entry{tar.Header{Name: "bin/sleep", Typeflag: tar.TypeReg, Mode: 0o755}, program})
+	return packImage(file, imageName, map[string][]byte{"bin/sleep": program})
+}
+
+// packImage writes an archive as docker save does, of an image that has programs, by their paths.
+func packImage(file, name string, programs map[string][]byte) error {
+	var all []entry
+	for _, path := range slices.Sorted(maps.Keys(programs)) {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			all = append(all, entry{tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil})
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.head.Name, b.head.Name) })
+	all = slices.CompactFunc(all, func(a, b entry) bool { return a.head.Name == b.head.Name })
+	for _, path := range slices.Sorted(maps.Keys(programs)) {
+		all = append(all, entry{tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: 0o755}, programs[path]})
+	}
+	layer, err := archive(all...)
 	if err != nil {
 		return err
 	}
@@ -66,7 +83,7 @@ func writeImage(file string) error {
 	if err != nil {
 		return err
 	}
-	list, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{imageName},
+	list, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name},
 		"Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return err

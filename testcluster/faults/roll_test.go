@@ -23,9 +23,20 @@ import (
 // envServe says that this process is a machine's program, and at which port it answers.
 const envServe = "SOUK_FAULTS_SERVE"
 
+// envBad says what is wrong with this process: it ends at once (crash), or answers that it is not ready (mute).
+const envBad = "SOUK_FAULTS_BAD"
+
 // serve answers at a port until a signal ends it, at once. The query may say how long an answer takes.
 func serve(port string) int {
+	bad := os.Getenv(envBad)
+	if bad == "crash" {
+		return 1
+	}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if bad == "mute" {
+			http.Error(w, "bad", http.StatusServiceUnavailable)
+			return
+		}
 		_, _ = io.Copy(io.Discard, r.Body) // what is cut short is answered all the same
 		if d, err := time.ParseDuration(r.URL.Query().Get("takes")); err == nil {
 			<-time.After(d)
