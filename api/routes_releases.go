@@ -54,7 +54,7 @@ type NewGroup struct {
 	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
 	// SOUK_FENCE). Left out: never of one with a mount, else replace.
 	OnLost string `json:"on_lost,omitempty"`
-	// LostAfter is for how long the worker has not been heard then; left out: 3s.
+	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
 }
 

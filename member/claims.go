@@ -44,6 +44,10 @@ func (m *Member) Stewards() (ids []cluster.WorkerID) {
 	return ids
 }
 
+// LostAfter returns for how long a worker is not heard until its machines are lost, where their group does not say it. It
+// follows from the member's pace.
+func (m *Member) LostAfter() time.Duration { return m.o.Knobs.Lost }
+
 // Deciders lists the members that may decide claims: those that are known, not removed, and new enough.
 func (m *Member) Deciders() []cluster.WorkerID {
 	var out []cluster.WorkerID

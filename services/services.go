@@ -25,6 +25,9 @@ const (
 	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is about to
 	// hear.
 	settleFor = 3 * time.Second
+	// awaitFor is how long it then waits for workers that belong to the cluster and of which nothing was heard since its
+	// start: after a power cut hosts come back one after the other, with what they had.
+	awaitFor  = 15 * time.Second
 	gather    = 5 * time.Millisecond // at least, that changes of the fleet are looked at together
 	share     = 20                   // of its time a part in so many is spent on looking, while the fleet changes
 	mostUnder = 128                  // orders under way; others wait for their turn
@@ -38,7 +41,9 @@ type Options struct {
 	Catalog Catalog
 	Fleet   *fleet.Fleet
 	Hands   Hands
-	Log     *slog.Logger
+	// LostAfter is rollout.Want's.
+	LostAfter time.Duration
+	Log       *slog.Logger
 }
 
 // Members tells which members may carry services.
@@ -80,7 +85,8 @@ type Services struct {
 	watch   watch
 	turns   chan struct{} // of orders
 	ends    chan func(now time.Time)
-	quiet   time.Time
+	quiet   time.Time                 // nothing is done before
+	patient time.Time                 // no worker is awaited after that
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
 	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
@@ -108,7 +114,8 @@ func New(o Options) *Services {
 // Run keeps services until ctx ends. What it has begun by then workers go on with.
 func (s *Services) Run(ctx context.Context) {
 	if s.o.Members != nil {
-		s.quiet = time.Now().Add(settleFor)
+		began := time.Now()
+		s.quiet, s.patient = began.Add(settleFor), began.Add(awaitFor)
 	}
 	for _, app := range s.o.Catalog.Services() {
 		s.changed(app)
@@ -228,7 +235,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	if k.writing {
 		return true // it is looked at when that is done
 	}
-	n := k.steward.Step(now, want(&wanted), s.watch.standing(k.app))
+	n := k.steward.Step(now, s.want(&wanted), s.watch.standing(k.app))
 	k.due = n.Again
 	next := wanted.Tenure
 	switch {
@@ -249,8 +256,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 }
 
 // want returns what is wanted, as a steward reads it.
-func want(s *catalog.Service) *rollout.Want {
-	return &rollout.Want{App: s.App.ID, Head: s.Head, Release: s.Release, Held: s.Tenure.Held}
+func (s *Services) want(x *catalog.Service) *rollout.Want {
+	return &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Held: x.Tenure.Held, LostAfter: s.o.LostAfter}
 }
 
 // term returns the term that this member begins: its number is at least least, and beyond that of any other member.
@@ -263,7 +270,7 @@ func (s *Services) term(least uint64, newest cluster.Term) cluster.Term {
 
 // knows reports whether this process has heard by now what the others have.
 func (s *Services) knows(now time.Time) bool {
-	return !now.Before(s.quiet) && s.watch.reported
+	return !now.Before(s.quiet) && s.watch.reported && (!s.watch.awaited || !now.Before(s.patient))
 }
 
 func later(a, b time.Time) time.Time {

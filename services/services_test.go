@@ -260,6 +260,47 @@ func TestAServiceIsMadeAndKept(t *testing.T) {
 	})
 }
 
+// TestAClusterThatComesBack after a power cut, each host at another time: whoever is first waits for what the others have,
+// and not for ever.
+func TestAClusterThatComesBack(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		back bool
+		want int // orders
+	}{
+		{"the other comes back", true, 0},
+		{"the other stays away", false, 2},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				b.deploy("shop", "one", 2)
+				b.fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w2"}) }) // saved, and not heard
+				b.member("w1")
+				b.in(awaitFor - time.Second)
+				if n := len(b.take()); n != 0 {
+					t.Fatalf("%d orders while a worker is awaited", n)
+				}
+				if x.back {
+					spec := b.all["shop"].Release.Groups[0].Spec(0, 0)
+					b.fleet.Update(func(e *fleet.Edit) {
+						e.Member(fleet.Member{ID: "w2", State: cluster.MemberAlive})
+						e.Record(cluster.Record{Worker: "w2"}, 1)
+						for i := range 2 {
+							e.Machine(fleet.Machine{ID: fmt.Sprint("m", i), App: "shop", Worker: "w2", Ready: true,
+								State: machine.Started, Replica: &machine.Replica{Group: "web", Index: i, Spec: spec}})
+						}
+					})
+				}
+				b.in(2 * time.Second)
+				if n := len(b.take()); n != x.want {
+					t.Errorf("%d orders; want %d", n, x.want)
+				}
+			})
+		})
+	}
+}
+
 // TestTheStewardIsCutOff: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
 // left alone.
 func TestTheStewardIsCutOff(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 type watch struct {
 	snapshot *fleet.Snapshot
 	reported bool // each worker that can be asked has told what it has
+	awaited  bool // some other worker has told nothing yet: it is expected, or what it had is not known here
 	apps     map[string]*machines
 	walks    uint64
 	loops    []string // apps with a machine that dies again and again
@@ -68,7 +69,7 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 
 // ask notes which workers can be asked.
 func (w *watch) ask() {
-	w.hears, w.reported = map[cluster.WorkerID]bool{}, true
+	w.hears, w.reported, w.awaited = map[cluster.WorkerID]bool{}, true, false
 	silent := map[cluster.WorkerID]time.Time{}
 	for x := range w.snapshot.Workers() {
 		if x.State != cluster.MemberAlive {
@@ -78,7 +79,13 @@ func (w *watch) ask() {
 			}
 		}
 		w.hears[x.ID] = x.Reachable()
-		w.reported = w.reported && (x.Reported || !x.Reachable())
+		switch {
+		case x.Reported || x.State == cluster.MemberLeft:
+		case x.Reachable():
+			w.reported = false
+		default:
+			w.awaited = true
+		}
 	}
 	w.silent = silent
 }

@@ -42,7 +42,7 @@ type Group struct {
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
 	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
-	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: DefaultLostAfter.
+	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: Want.LostAfter.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
 }
 
@@ -75,10 +75,11 @@ func (g *Group) Lost() OnLost {
 	return Replace
 }
 
-// lostAfter returns for how long a worker has not been heard whose machines of the group are lost.
-func (g *Group) lostAfter() time.Duration {
+// LostWithin returns for how long a worker has not been heard whose machines of the group are lost. usual is that of groups
+// that do not say it; 0: DefaultLostAfter.
+func (g *Group) LostWithin(usual time.Duration) time.Duration {
 	if g.LostAfter == nil {
-		return DefaultLostAfter
+		return cmp.Or(usual, DefaultLostAfter)
 	}
 	return g.LostAfter.Duration
 }
@@ -181,7 +182,7 @@ func (g *Group) keepable() error {
 }
 
 func (g *Group) checkLost() error {
-	switch after := g.lostAfter(); {
+	switch after := g.LostWithin(0); {
 	case !slices.Contains([]OnLost{"", Replace, Never, Fenced}, g.OnLost):
 		return invalid("group %s says on_lost = %q; use %s, %s or %s", g.Name,
 			fault.Clip(string(g.OnLost), 40), Replace, Never, Fenced)

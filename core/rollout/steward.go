@@ -35,6 +35,9 @@ type Want struct {
 	Head    *Head
 	Release *Release // the head's
 	Held    []Held   // as the steward has last written
+	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
+	// which members miss each other.
+	LostAfter time.Duration
 }
 
 // Standing is a machine of a service, as the fleet knows it.
@@ -394,7 +397,7 @@ func (p *pass) lose(g *Group, n int) {
 	}
 	for index := range n {
 		for _, m := range p.by[Slot{g.Name, index}] {
-			if m.Unheard && !p.waits(m.Silent.Add(g.lostAfter())) {
+			if m.Unheard && !p.waits(m.Silent.Add(g.LostWithin(p.want.LostAfter))) {
 				p.lost[m] = true
 			}
 		}

@@ -147,6 +147,50 @@ func TestAServiceOutlivesAHost(t *testing.T) {
 	})
 }
 
+// TestAllHostsOfAServiceComeBack after a power cut, one some seconds before the others: it makes no machine in the place of
+// theirs.
+func TestAllHostsOfAServiceComeBack(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 3)
+		k.whole(3, 0, 1, 2)
+		before := k.machines(0)
+		for _, m := range k.ms {
+			m.PowerOff()
+		}
+		if err := k.ms[0].Start(); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the first host answers", func() bool {
+			_, err := k.status(t.Context(), 0)
+			return err == nil
+		})
+		<-time.After(6 * time.Second)
+		for _, m := range k.ms[1:] {
+			if err := m.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waittest.Until(t, "they are back", func() bool { return k.ms[1].Ready() == 2 && k.ms[2].Ready() == 2 })
+		k.whole(3, 0, 1, 2)
+		if now := k.machines(0); !slices.Equal(now, before) {
+			t.Errorf("the machines were %v, and are %v", before, now)
+		}
+	})
+}
+
+// machines lists the machines of the service by replica, as a member knows them.
+func (k *kept) machines(member int) (ids []string) {
+	k.t.Helper()
+	s, err := k.status(k.t.Context(), member)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, x := range s.Slots {
+		ids = append(ids, x.Machine)
+	}
+	return ids
+}
+
 // TestTheStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
 func TestTheStewardOfAServiceDies(t *testing.T) {
 	apart(t, func() {
