@@ -52,10 +52,13 @@ type NewGroup struct {
 	Region     string              `json:"region,omitempty"`
 	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
 	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
-	// SOUK_FENCE). Left out: never of one with a mount, else replace.
+	// SOUK_FENCE). Left out: never of one with a mount, or that is single, else replace.
 	OnLost string `json:"on_lost,omitempty"`
 	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
+	// the old machine goes before a new one is made.
+	Single bool `json:"single,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -166,4 +169,5 @@ type SlotStatus struct {
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
+	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
 }

@@ -66,7 +66,8 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 			return fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter,
+			Single: g.Single})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -77,10 +78,10 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
-// or else "". A volume is at one worker, so nothing takes the place of a machine that has one.
+// or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
 func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
 	switch {
-	case g.OnLost != "" || len(g.Config.Mounts) > 0:
+	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
 		return rollout.OnLost(g.OnLost)
 	case app.Disconnect == catalog.DisconnectFast:
 		return rollout.Replace
@@ -185,7 +186,8 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter})
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
+			Single: g.Single})
 	}
 	return out
 }
@@ -265,10 +267,33 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 			}
 		}
 		count(&g, s.Release != nil)
+		a.waits(s, &g)
 		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
 	}
 	return out
+}
+
+// waits says of each replica of a group that lacks a machine which workers that waits for.
+func (a *releasesAPI) waits(s *catalog.Service, g *api.GroupStatus) {
+	if s.Release == nil || s.Release.Group(g.Name) == nil {
+		return
+	}
+	var workers []rollout.Peer
+	for w := range a.directory.fleet.Snapshot().Workers() {
+		workers = append(workers, rollout.Peer{ID: w.ID, Heard: w.Reachable()})
+	}
+	silent := s.Release.Group(g.Name).Silent(workers)
+	for i := range g.Slots {
+		x := &g.Slots[i]
+		slot := rollout.Slot{Group: g.Name, Index: x.Index}
+		switch {
+		case len(silent) > 0 && x.Machine == "":
+			x.Waits = rollout.Awaits(slot, silent)
+		case x.Unheard && slices.Contains(silent, x.Worker):
+			x.Waits = rollout.Awaits(slot, []cluster.WorkerID{x.Worker})
+		}
+	}
 }
 
 // blamed reports whether the machines of a group that are held say that its release is at fault.

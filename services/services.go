@@ -73,6 +73,8 @@ type Catalog interface {
 type Hands interface {
 	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
 	CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error
+	// Obey has a worker obey a term for an app, durably, and returns which machines of its service it has then.
+	Obey(ctx context.Context, app string, t cluster.Term, worker cluster.WorkerID) ([]rollout.Found, error)
 	// Cordon has a worker take nothing new for a while.
 	Cordon(ctx context.Context, worker cluster.WorkerID, why string) error
 }
@@ -88,6 +90,7 @@ type Services struct {
 	quiet   time.Time                 // nothing is done before
 	patient time.Time                 // no worker is awaited after that
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
+	begun   map[string]uint64         // the highest term that this process has begun, by the app's id
 	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
 
@@ -106,7 +109,7 @@ func New(o Options) *Services {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Services{o: o, apps: map[string]*kept{}, doubted: map[cluster.WorkerID]bool{},
+	return &Services{o: o, apps: map[string]*kept{}, begun: map[string]uint64{}, doubted: map[cluster.WorkerID]bool{},
 		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
 		ends: make(chan func(time.Time), mostUnder)}
 }
@@ -183,8 +186,8 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 	if len(changed) > 0 && len(s.watch.loops) > 0 && s.knows(now) {
 		s.suspect(ctx, now, snapshot)
 	}
-	if members := s.stewards(); !slices.Equal(members, s.members) {
-		s.members = members
+	if members := s.stewards(); !slices.Equal(members, s.members) || s.watch.moved {
+		s.members, s.watch.moved = members, false
 		for _, k := range s.apps {
 			k.changed = true
 		}
@@ -240,7 +243,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	next := wanted.Tenure
 	switch {
 	case n.Term > 0:
-		next.Term, next.Busy = s.term(n.Term, next.Term), true
+		next.Term, next.Busy = s.term(n.Term, k.steward, &wanted), true
 		s.tell(ctx, k, next)
 	case n.Hold:
 		next.Held = n.Held
@@ -252,19 +255,31 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	for i := range n.Orders {
 		s.order(ctx, k, wanted.Release, n.Orders[i])
 	}
+	for _, worker := range n.Obey {
+		s.obey(ctx, k, worker)
+	}
 	return true
 }
 
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
-	return &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Held: x.Tenure.Held, LostAfter: s.o.LostAfter}
+	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Held: x.Tenure.Held, LostAfter: s.o.LostAfter}
+	if x.Release.Fences() {
+		w.Workers = s.watch.workers
+	}
+	return w
 }
 
-// term returns the term that this member begins: its number is at least least, and beyond that of any other member.
-func (s *Services) term(least uint64, newest cluster.Term) cluster.Term {
-	if newest.Member != s.o.Self {
+// term returns the term that this member begins: its number is at least least, and beyond that of any other member. A steward
+// begins none that an earlier one of this process had, whatever the cluster remembers of it: its orders may be on their way.
+func (s *Services) term(least uint64, of *rollout.Steward, wanted *catalog.Service) cluster.Term {
+	if newest := wanted.Tenure.Term; newest.Member != s.o.Self {
 		least = max(least, newest.Number+1)
 	}
+	if of.Term().IsZero() {
+		least = max(least, s.begun[wanted.App.ID]+1)
+	}
+	s.begun[wanted.App.ID] = least
 	return cluster.Term{Number: least, Member: s.o.Self}
 }
 
@@ -313,6 +328,22 @@ func (s *Services) order(ctx context.Context, k *kept, r *rollout.Release, o rol
 		}
 		return func(now time.Time) {
 			steward.Done(now, &o, err)
+			s.changed(k.app)
+		}
+	})
+}
+
+// obey has a worker obey the steward's term.
+func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
+	steward, term := k.steward, k.steward.Term()
+	s.begin(ctx, func() func(time.Time) {
+		has, err := s.o.Hands.Obey(ctx, k.app, term, worker)
+		if err != nil && ctx.Err() == nil {
+			s.o.Log.Warn("a worker does not obey the steward of a service yet", "app", k.app, "worker", worker, "term",
+				term, "err", err)
+		}
+		return func(now time.Time) {
+			steward.Obeyed(now, term, worker, has, err)
 			s.changed(k.app)
 		}
 	})

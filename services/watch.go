@@ -20,6 +20,8 @@ type watch struct {
 	loops    []string // apps with a machine that dies again and again
 
 	silent  map[cluster.WorkerID]time.Time // workers that are not surely there, and since when
+	workers []rollout.Peer                 // all of the cluster; never changed
+	moved   bool                           // workers are others than before
 	hears   map[cluster.WorkerID]bool      // of the walk
 	run     []seen                         // machines of the app that the walk is at
 	changed []string                       // apps that have other machines than before
@@ -71,6 +73,7 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 func (w *watch) ask() {
 	w.hears, w.reported, w.awaited = map[cluster.WorkerID]bool{}, true, false
 	silent := map[cluster.WorkerID]time.Time{}
+	workers := make([]rollout.Peer, 0, w.snapshot.Len())
 	for x := range w.snapshot.Workers() {
 		if x.State != cluster.MemberAlive {
 			silent[x.ID] = x.Since
@@ -79,6 +82,7 @@ func (w *watch) ask() {
 			}
 		}
 		w.hears[x.ID] = x.Reachable()
+		workers = append(workers, rollout.Peer{ID: x.ID, Heard: x.Reachable()})
 		switch {
 		case x.Reported || x.State == cluster.MemberLeft:
 		case x.Reachable():
@@ -88,6 +92,9 @@ func (w *watch) ask() {
 		}
 	}
 	w.silent = silent
+	if !slices.Equal(w.workers, workers) {
+		w.workers, w.moved = workers, true
+	}
 }
 
 // note notes the machines of the app that the walk was at.

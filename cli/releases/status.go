@@ -39,6 +39,12 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 			c.Field("fault", "machines of %s die again and again at several workers, so the release is at fault",
 				g.Name)
 		}
+		for _, x := range g.Slots {
+			if x.Waits != "" {
+				c.Field("waits", "%s", x.Waits)
+				break // the others of the group wait for the same
+			}
+		}
 	}
 	printSlots(c, s)
 }

@@ -65,7 +65,7 @@ func (h *Head) Next(c Change, release, before *Release) (*Head, error) {
 			n.Release = h.Release
 		}
 		for group, count := range h.Counts {
-			if !renumbered(release.Group(group), before, group) {
+			if g := release.Group(group); !renumbered(g, before, group) && g.checkCount(count) == nil {
 				n.Counts[group] = count
 			}
 		}
@@ -75,7 +75,7 @@ func (h *Head) Next(c Change, release, before *Release) (*Head, error) {
 		if release.Group(group) == nil {
 			return nil, release.noGroup(group)
 		}
-		if err := checkCount(group, count); err != nil {
+		if err := release.Group(group).checkCount(count); err != nil {
 			return nil, err
 		}
 		n.Counts[group] = count

@@ -44,6 +44,7 @@ type Group struct {
 	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
 	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: Want.LostAfter.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
@@ -64,12 +65,12 @@ const (
 )
 
 // Lost returns what becomes of the group's machines at a worker that cannot be heard: where nobody said it, one with a
-// volume is waited for, and others are replaced.
+// volume is waited for, as is a single one, and others are replaced.
 func (g *Group) Lost() OnLost {
 	switch {
 	case g.OnLost != "":
 		return g.OnLost
-	case len(g.Config.Mounts) > 0:
+	case g.Single || len(g.Config.Mounts) > 0:
 		return Never
 	}
 	return Replace
@@ -147,10 +148,7 @@ func (r *Release) Check() error {
 			return invalid("group %s has no config: say at least the image of its machines", g.Name)
 		}
 		seen[g.Name] = true
-		if err := checkCount(g.Name, g.Replicas); err != nil {
-			return err
-		}
-		if err := cmp.Or(g.keepable(), g.checkLost()); err != nil {
+		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle()); err != nil {
 			return err
 		}
 	}
@@ -174,9 +172,6 @@ func (g *Group) keepable() error {
 	}):
 		return invalid("group %s has services[].create_up_to or services[].warm, by which more machines are made than "+
 			"its replicas: leave them out, and say as many replicas as requests may wake", g.Name)
-	case g.Replicas > 1 && len(g.Config.Mounts) > 0:
-		return invalid("group %s has %d replicas and a volume, which one machine can have: ask for 1 replica, or make "+
-			"a group for each volume", g.Name, g.Replicas)
 	}
 	return nil
 }

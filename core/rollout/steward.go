@@ -38,6 +38,8 @@ type Want struct {
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
+	// Workers are all workers of the cluster, where the release fences (Release.Fences).
+	Workers []Peer
 }
 
 // Standing is a machine of a service, as the fleet knows it.
@@ -103,6 +105,9 @@ func (o *Order) Slot() Slot { return Slot{o.Replica.Group, o.Replica.Index} }
 // Next is what a steward does next.
 type Next struct {
 	Orders []Order
+	// Obey lists the workers that are to obey the steward's term and to tell what machines of the service they have.
+	// Each is under way until Obeyed is told how that ended.
+	Obey []cluster.WorkerID
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
@@ -122,7 +127,8 @@ type Steward struct {
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
-	under    int // orders under way
+	under    int // orders under way, and workers that are to obey
+	fence    fence
 }
 
 // slotWork is what a steward remembers of a slot.
@@ -152,7 +158,8 @@ type machineWork struct {
 
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
-	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{}}
+	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
+		fence: newFence()}
 }
 
 // Begin takes the steward's term, which all can know of by now.
@@ -168,7 +175,8 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}, lost: map[*Standing]bool{}}
+	p := pass{Steward: s, now: now, want: want, standing: standing, by: map[Slot][]*Standing{},
+		lost: map[*Standing]bool{}}
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		m := &standing[i]
@@ -181,10 +189,12 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 		}
 	}
 	p.notice(standing)
+	s.fence.note(standing, want.Workers)
 	p.holds()
 	p.groups()
 	p.surplus()
 	s.forget(now, known, &p)
+	s.under += len(p.out.Obey)
 	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.out.Hold || p.wants
 	if p.out.Term > 0 || p.out.Hold {
 		p.out.Orders = nil
@@ -254,6 +264,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		s.outbid(e)
 	}
 	if o.Verb == Make {
+		s.ended(o, err)
 		w := s.slot(o.Slot())
 		if w.making--; o.Replica.Spec != w.spec {
 			return // what is wanted now is another thing
@@ -280,20 +291,6 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	w.starts++
 }
 
-// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the term in force.
-const CodeOldTerm = "old_term"
-
-// outbid takes that a worker has obeyed a higher term. Who is still the steward begins a higher one.
-func (s *Steward) outbid(e *fault.Error) {
-	if in, is := e.Detail.(cluster.Term); is {
-		s.over(in.Number)
-	}
-	s.over(s.term.Number)
-}
-
-// over ends the steward's term. Its next one is beyond a number.
-func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1), cluster.Term{} }
-
 // after returns the time until something is tried again.
 func after(err error, d backoff.Doubling, failures int) time.Duration {
 	wait := d.After(failures)
@@ -314,16 +311,17 @@ func (s *Steward) Why(slot Slot) error {
 // pass is one look at a service.
 type pass struct {
 	*Steward
-	now     time.Time
-	want    *Want
-	by      map[Slot][]*Standing // machines that stay, by slot
-	held    map[string]*Held     // by machine
-	lost    map[*Standing]bool   // machines that others take the places of
-	wanted  map[Slot]bool
-	soak    time.Duration // of the group that is looked at
-	stalled bool          // a machine of that group is held, and no other is replaced until that is over
-	wants   bool          // something is to be done, now or later
-	out     Next
+	now      time.Time
+	want     *Want
+	standing []Standing
+	by       map[Slot][]*Standing // machines that stay, by slot
+	held     map[string]*Held     // by machine
+	lost     map[*Standing]bool   // machines that others take the places of
+	wanted   map[Slot]bool
+	soak     time.Duration // of the group that is looked at
+	stalled  bool          // a machine of that group is held, and no other is replaced until that is over
+	wants    bool          // something is to be done, now or later
+	out      Next
 }
 
 // groups looks at each slot that is wanted.
@@ -444,6 +442,8 @@ func (p *pass) look(slot Slot, g *Group, spec string, replacing *int) {
 	switch {
 	case len(of) == 0 && len(others) == 0:
 		p.make(slot, spec, "it has no machine")
+	case len(of) == 0 && g.Single:
+		p.vacate(slot, others)
 	case len(of) == 0:
 		p.wants = p.wants || !p.stalled
 		ofUse := slices.ContainsFunc(others, settled)
@@ -519,6 +519,9 @@ func (p *pass) make(slot Slot, spec, why string) {
 	if !p.begun() {
 		return
 	}
+	if g := p.want.Release.Group(slot.Group); g.Lost() == Never && !p.empty(slot, g) {
+		return
+	}
 	id := slot.MachineID(p.want.App, epoch)
 	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
 		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch, Spec: spec,
@@ -542,19 +545,6 @@ func (p *pass) order(m *Standing, v Verb, why string) {
 	}
 	p.out.Orders = append(p.out.Orders, Order{Verb: v, Term: p.term, Machine: m.ID, Replica: m.Replica,
 		Worker: m.Worker, Instance: m.Instance, Why: why, Kill: v == Remove && !m.up()})
-}
-
-// begun reports whether there is a term to give orders in, and asks for one where there is none.
-func (p *pass) begun() bool {
-	switch {
-	case p.term.IsZero():
-		p.out.Term = max(p.least, 1)
-	case p.resting:
-		p.out.Term = p.term.Number
-	default:
-		return true
-	}
-	return false
 }
 
 // waits reports whether it is too early for something, and has it looked at then.

@@ -474,6 +474,7 @@ func TestLost(t *testing.T) {
 		{"pace wan", Group{}, 10 * time.Second, 9 * time.Second, "", "new"},
 		{"pace wan, over", Group{}, 10 * time.Second, 10 * time.Second, "make", "new"},
 		{"pace wan, and a word", Group{LostAfter: after}, 10 * time.Second, 59 * time.Second, "", "new"},
+		{"single", Group{Single: true}, 0, time.Hour, "", "new"},
 		{"later", Group{LostAfter: after}, 0, 59 * time.Second, "", "new"},
 		{"later, over", Group{LostAfter: after}, 0, time.Minute, "make", "new"},
 	} {
@@ -513,6 +514,9 @@ func TestLost(t *testing.T) {
 	for name, g := range map[string]Group{
 		"a word":                    {OnLost: "perhaps"},
 		"no time":                   {LostAfter: &machine.Duration{}},
+		"a single that is replaced": {Single: true, OnLost: Replace},
+		"a single that is fenced":   {Single: true, OnLost: Fenced},
+		"two of a single":           {Single: true, Replicas: 2},
 		"a volume that is replaced": {OnLost: Replace, Config: &machine.Config{Image: "i", Mounts: mount}},
 	} {
 		if g.Name = "web"; g.Config == nil {

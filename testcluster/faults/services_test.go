@@ -178,6 +178,56 @@ func TestAllHostsOfAServiceComeBack(t *testing.T) {
 	})
 }
 
+// TestASingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
+// is made in its place, nor for another one, until all are heard again; then that one is, and the first has run on.
+func TestASingleIsNeverDoubled(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 0)
+		single := func(app string) {
+			r := sleepers(1, "1000000")
+			r.Groups[0].Single = true
+			if _, err := k.ms[0].Client().Deploy(t.Context(), app, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		single(shop)
+		at := k.whole(1, 0, 1, 2)
+		t.Logf("made %v after it was wanted", time.Since(begin))
+		cut := slices.IndexFunc(k.ms, func(m *faults.Member) bool { return at[string(m.Worker())] == 1 })
+		others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == cut })
+		if err := k.hosts.Part(func(i int) bool { return i == cut }); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the host is not heard", func() bool {
+			s, err := k.status(t.Context(), others[0])
+			return err == nil && len(s.Slots) == 1 && s.Slots[0].Unheard && s.Slots[0].Waits != ""
+		})
+		k.ms[others[1]].Signal("agent", 9) // perhaps the steward; the other one is, or becomes it
+		scaled := func(n int) {
+			to := api.Scale{Counts: map[string]int{"web": n}}
+			if _, err := k.ms[others[0]].Client().Scale(t.Context(), shop, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		scaled(0) // and 1 again: its machine at the cut host is not forgotten
+		scaled(1)
+		t.Logf("the host is cut off, and an agent was killed, %v after it was wanted", time.Since(begin))
+		<-time.After(8 * time.Second)
+		if n := k.runs(0, "1000000") + k.runs(1, "1000000") + k.runs(2, "1000000"); n != 1 {
+			t.Errorf("%d machines run while the host is cut off", n)
+		}
+		if err := k.hosts.Heal(); err != nil {
+			t.Fatal(err)
+		}
+		k.whole(1, 0, 1, 2)
+		t.Logf("all is well %v after it was wanted", time.Since(begin))
+		if n := k.runs(0, "1000000") + k.runs(1, "1000000") + k.runs(2, "1000000"); n != 1 {
+			t.Errorf("%d machines run in the end", n)
+		}
+	})
+}
+
 // machines lists the machines of the service by replica, as a member knows them.
 func (k *kept) machines(member int) (ids []string) {
 	k.t.Helper()
