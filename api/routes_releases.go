@@ -56,6 +56,9 @@ type NewGroup struct {
 	OnLost string `json:"on_lost,omitempty"`
 	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
+	// run on. At most lost_after less a second, unless on_lost is never.
+	StopAfter *machine.Duration `json:"stop_after,omitempty"`
 	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
 	// the old machine goes before a new one is made.
 	Single bool `json:"single,omitempty"`
@@ -154,6 +157,9 @@ type GroupStatus struct {
 	Slots  []SlotStatus `json:"slots"` // by index; several for one that has several machines
 	// Blamed says that the release is at fault: machines of the group die again and again at several workers.
 	Blamed bool `json:"blamed,omitempty"`
+	// Lost says in one sentence what becomes of its machines at a worker that cannot be heard, and for how long two may
+	// run for one replica.
+	Lost string `json:"lost,omitempty"`
 }
 
 // SlotStatus is a replica of a group.

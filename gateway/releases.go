@@ -21,6 +21,7 @@ type releasesAPI struct {
 	broker    releaseBroker
 	directory *directory
 	stewards  func() []cluster.WorkerID
+	lostAfter time.Duration // rollout.Want's
 }
 
 // releaseCatalog is what it needs of the catalog.
@@ -67,7 +68,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter,
-			Single: g.Single})
+			StopAfter: g.StopAfter, Single: g.Single})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -187,7 +188,7 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
-			Single: g.Single})
+			StopAfter: g.StopAfter, Single: g.Single})
 	}
 	return out
 }
@@ -263,7 +264,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 		g := api.GroupStatus{Name: name, Slots: slots[name]}
 		if s.Release != nil {
 			if group := s.Release.Group(name); group != nil {
-				g.Wanted, g.Image = s.Head.Count(group), group.Config.Image
+				g.Wanted, g.Image, g.Lost = s.Head.Count(group), group.Config.Image, group.Tells(a.lostAfter)
 			}
 		}
 		count(&g, s.Release != nil)

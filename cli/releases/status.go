@@ -35,6 +35,9 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		c.Field("group", "%s: %d wanted, %d there, %d ready%s", g.Name, g.Wanted, g.There, g.Ready, imageText(g))
+		if g.Lost != "" {
+			c.Field("lost", "%s", g.Lost)
+		}
 		if g.Blamed {
 			c.Field("fault", "machines of %s die again and again at several workers, so the release is at fault",
 				g.Name)

@@ -44,6 +44,8 @@ type Group struct {
 	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
 	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: Want.LostAfter.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
+	// StopAfter is for how long a worker may hear no other member until it stops its machines of the group; nil: never.
+	StopAfter *machine.Duration `json:"stop_after,omitempty"`
 	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
 }
 
@@ -97,7 +99,8 @@ func (g *Group) Spec(secrets, restarted uint64) string {
 		Region     string
 		Secrets    uint64
 		Restarted  uint64
-	}{g.Config, g.Scheduling, g.Region, secrets, restarted})
+		StopAfter  *machine.Duration `json:",omitempty"`
+	}{g.Config, g.Scheduling, g.Region, secrets, restarted, g.StopAfter})
 }
 
 // hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.
@@ -148,7 +151,8 @@ func (r *Release) Check() error {
 			return invalid("group %s has no config: say at least the image of its machines", g.Name)
 		}
 		seen[g.Name] = true
-		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle()); err != nil {
+		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle(),
+			g.checkApart()); err != nil {
 			return err
 		}
 	}

@@ -519,13 +519,14 @@ func (p *pass) make(slot Slot, spec, why string) {
 	if !p.begun() {
 		return
 	}
-	if g := p.want.Release.Group(slot.Group); g.Lost() == Never && !p.empty(slot, g) {
+	g := p.want.Release.Group(slot.Group)
+	if g.Lost() == Never && !p.empty(slot, g) {
 		return
 	}
 	id := slot.MachineID(p.want.App, epoch)
 	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
 		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch, Spec: spec,
-			Release: p.want.Head.Release}})
+			Release: p.want.Head.Release, StopAfter: g.stopAfter()}})
 }
 
 // remove orders a machine to be destroyed.

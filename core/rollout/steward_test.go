@@ -474,6 +474,8 @@ func TestLost(t *testing.T) {
 		{"pace wan", Group{}, 10 * time.Second, 9 * time.Second, "", "new"},
 		{"pace wan, over", Group{}, 10 * time.Second, 10 * time.Second, "make", "new"},
 		{"pace wan, and a word", Group{LostAfter: after}, 10 * time.Second, 59 * time.Second, "", "new"},
+		{"it stops", Group{StopAfter: &machine.Duration{Duration: 2 * time.Second}}, 0, 3 * time.Second, "make", "new"},
+		{"it stops late", Group{Single: true, StopAfter: after}, 0, time.Hour, "", "new"},
 		{"single", Group{Single: true}, 0, time.Hour, "", "new"},
 		{"later", Group{LostAfter: after}, 0, 59 * time.Second, "", "new"},
 		{"later, over", Group{LostAfter: after}, 0, time.Minute, "make", "new"},
@@ -514,6 +516,9 @@ func TestLost(t *testing.T) {
 	for name, g := range map[string]Group{
 		"a word":                    {OnLost: "perhaps"},
 		"no time":                   {LostAfter: &machine.Duration{}},
+		"a stop too late":           {StopAfter: &machine.Duration{Duration: 2*time.Second + 1}},
+		"a stop too late for wan":   {LostAfter: after, StopAfter: after},
+		"a stop at once":            {OnLost: Never, StopAfter: &machine.Duration{}},
 		"a single that is replaced": {Single: true, OnLost: Replace},
 		"a single that is fenced":   {Single: true, OnLost: Fenced},
 		"two of a single":           {Single: true, Replicas: 2},

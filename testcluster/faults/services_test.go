@@ -228,6 +228,60 @@ func TestASingleIsNeverDoubled(t *testing.T) {
 	})
 }
 
+// TestAMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
+// elsewhere; where it is waited for instead it is started when its host is heard.
+func TestAMachineStopsThatIsCutOff(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 0)
+		r := sleepers(1, "1000000")
+		r.Groups[0].StopAfter = &machine.Duration{Duration: 2 * time.Second}
+		r.Groups[0].LostAfter = &machine.Duration{Duration: 4 * time.Second}
+		cut := k.cutOff(r)
+		for n := 0; n == 0; n = k.runs((cut+1)%3, "1000000") + k.runs((cut+2)%3, "1000000") { // until another is made
+			if t.Context().Err() != nil {
+				t.Fatal("no other machine is made")
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		if n := k.runs(cut, "1000000"); n != 0 {
+			t.Error("the machine of the host that is cut off runs, and so does another")
+		}
+		k.healed()
+		r = sleepers(1, "2000000")
+		r.Groups[0].StopAfter, r.Groups[0].Single = &machine.Duration{Duration: time.Second}, true
+		cut = k.cutOff(r)
+		before := k.machines(cut)
+		waittest.Until(t, "the machine stops", func() bool { return k.runs(cut, "2000000") == 0 })
+		k.healed()
+		if now := k.machines(0); !slices.Equal(now, before) || k.runs(cut, "2000000") != 1 {
+			t.Errorf("the machine was %v, and is %v", before, now)
+		}
+	})
+}
+
+// cutOff has a release of one replica wanted, and then cuts off the host of its machine, which is returned.
+func (k *kept) cutOff(r api.NewRelease) (host int) {
+	k.t.Helper()
+	if _, err := k.ms[0].Client().Deploy(k.t.Context(), shop, r); err != nil {
+		k.t.Fatal(err)
+	}
+	at := k.whole(1, 0, 1, 2)
+	host = slices.IndexFunc(k.ms, func(m *faults.Member) bool { return at[string(m.Worker())] == 1 })
+	if err := k.hosts.Part(func(i int) bool { return i == host }); err != nil {
+		k.t.Fatal(err)
+	}
+	return host
+}
+
+// healed ends all cuts, and waits until each member sees one replica.
+func (k *kept) healed() {
+	k.t.Helper()
+	if err := k.hosts.Heal(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.whole(1, 0, 1, 2)
+}
+
 // machines lists the machines of the service by replica, as a member knows them.
 func (k *kept) machines(member int) (ids []string) {
 	k.t.Helper()
