@@ -65,12 +65,18 @@ type NewGroup struct {
 	Region     string              `json:"region,omitempty"`
 	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
 	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
-	// SOUK_FENCE). Left out: never of one with a mount, else replace.
+	// SOUK_FENCE). Left out: never of one with a mount, or that is single, else replace.
 	OnLost string `json:"on_lost,omitempty"`
-	// LostAfter is for how long the worker has not been heard then; left out: 3s.
+	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
 	Update    *rollout.Update   `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
 	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
+	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
+	// run on. At most lost_after less a second, unless on_lost is never.
+	StopAfter *machine.Duration `json:"stop_after,omitempty"`
+	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
+	// the old machine goes before a new one is made.
+	Single bool `json:"single,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -213,6 +219,9 @@ type GroupStatus struct {
 	Slots  []SlotStatus `json:"slots"` // by index; several for one that has several machines
 	// Blamed says that the release is at fault: machines of the group die again and again at several workers.
 	Blamed bool `json:"blamed,omitempty"`
+	// Lost says in one sentence what becomes of its machines at a worker that cannot be heard, and for how long two may
+	// run for one replica.
+	Lost string `json:"lost,omitempty"`
 }
 
 // SlotStatus is a replica of a group.
@@ -228,4 +237,5 @@ type SlotStatus struct {
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
+	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
 }

@@ -45,6 +45,9 @@ type Options struct {
 	Tokens Tokens
 	// Stewards lists the members that carry services and that can be heard; nil: this process is alone.
 	Stewards func() []cluster.WorkerID
+	// LostAfter is for how long a worker is not heard until its machines are lost, where their group does not say it; 0:
+	// rollout.DefaultLostAfter.
+	LostAfter time.Duration
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
@@ -164,7 +167,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
-		&releasesAPI{o.Catalog, g.broker, d, o.Stewards},
+		&releasesAPI{o.Catalog, g.broker, d, o.Stewards, o.LostAfter},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

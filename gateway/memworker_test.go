@@ -348,7 +348,9 @@ func (w *memWorker) CurrentLease(_ context.Context, app, id string) (machine.Lea
 }
 
 // Obey is of no use to a gateway's own routes.
-func (w *memWorker) Obey(context.Context, string, cluster.Term) error { return w.down }
+func (w *memWorker) Obey(context.Context, string, cluster.Term) ([]lifecycle.Replica, error) {
+	return nil, w.down
+}
 
 func (w *memWorker) Machine(_ context.Context, app, id string) (*machine.Machine, error) {
 	w.mu.Lock()

@@ -21,6 +21,7 @@ type releasesAPI struct {
 	broker    releaseBroker
 	directory *directory
 	stewards  func() []cluster.WorkerID
+	lostAfter time.Duration // rollout.Want's
 }
 
 // releaseCatalog is what it needs of the catalog.
@@ -75,7 +76,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -86,10 +87,10 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
-// or else "". A volume is at one worker, so nothing takes the place of a machine that has one.
+// or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
 func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
 	switch {
-	case g.OnLost != "" || len(g.Config.Mounts) > 0:
+	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
 		return rollout.OnLost(g.OnLost)
 	case app.Disconnect == catalog.DisconnectFast:
 		return rollout.Replace
@@ -204,7 +205,7 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
 	}
 	return out
 }

@@ -68,13 +68,14 @@ func TestReleasesRefused(t *testing.T) {
 	s := newShop(t).open()
 	for body, want := range map[string]string{
 		`{"groups":[]}`: "1 to 64 groups",
-		`{"groups":[{"name":"web","config":{"image":""}}]}`:                                 "group web: config.image is missing",
-		`{"groups":[{"name":"web"}]}`:                                                       "group web: config is missing",
-		`{"groups":[{"name":"web","replicas":2000,"config":{"image":"demo:1"}}]}`:           "0 to 1000",
-		`{"groups":[{"name":"W","config":{"image":"demo:1"}}]}`:                             "cannot name a group",
-		`{"groups":[{"name":"web","config":{"image":"demo:1","auto_destroy":true}}]}`:       "auto_destroy",
-		`{"groups":[{"name":"web","config":{"image":"demo:1"},"scheduling":{"band":"x"}}]}`: "group web: scheduling",
-		`{"groups":[{"name":"web","config":{"image":"demo:1","colour":"red"}}]}`:            "colour",
+		`{"groups":[{"name":"web","config":{"image":""}}]}`:                                  "group web: config.image is missing",
+		`{"groups":[{"name":"web"}]}`:                                                        "group web: config is missing",
+		`{"groups":[{"name":"web","replicas":2000,"config":{"image":"demo:1"}}]}`:            "0 to 1000",
+		`{"groups":[{"name":"W","config":{"image":"demo:1"}}]}`:                              "cannot name a group",
+		`{"groups":[{"name":"web","config":{"image":"demo:1","auto_destroy":true}}]}`:        "auto_destroy",
+		`{"groups":[{"name":"web","config":{"image":"demo:1"},"scheduling":{"band":"x"}}]}`:  "group web: scheduling",
+		`{"groups":[{"name":"web","config":{"image":"demo:1","colour":"red"}}]}`:             "colour",
+		`{"groups":[{"name":"web","replicas":2,"single":true,"config":{"image":"demo:1"}}]}`: "single",
 		`{"group":[]}`: "group",
 	} {
 		if e := s.want(400, "POST", "/v1/souk/apps/a/releases", body).failure(t); !strings.Contains(e.Error, want) {
@@ -142,6 +143,23 @@ func TestServiceStatus(t *testing.T) {
 		!web[1].Old || web[2].Machine != "" ||
 		web[2].Index != 1 || !got[2].Slots[0].Extra {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestStatusOfWhatWaits: where a worker is not heard, the status says of a replica that lacks a machine whom it waits for.
+func TestStatusOfWhatWaits(t *testing.T) {
+	s := newShop(t).open()
+	s.want(201, "POST", "/v1/souk/apps/a/releases", `{"groups":[
+		{"name":"db","single":true,"config":{"image":"demo:1"}},{"name":"web","config":{"image":"demo:1"}}]}`)
+	s.gateway.directory.fleet.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: "gone", State: cluster.MemberDead})
+	})
+	var out api.ServiceStatus
+	s.want(200, "GET", "/v1/souk/apps/a/service", nil).into(t, &out)
+	waits, free := out.Groups[0].Slots[0].Waits, out.Groups[1].Slots[0].Waits
+	if free != "" || waits != "no machine is made for db/0 while worker gone is not heard, as it may have one; if it "+
+		"never comes back, remove it: souk node rm gone" {
+		t.Errorf("%q, %q", waits, free)
 	}
 }
 

@@ -70,14 +70,37 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 		g := api.GroupStatus{Name: name, Slots: slots[name]}
 		if wanted != nil {
 			if group := wanted.Group(name); group != nil {
-				g.Wanted, g.Image = s.Head.Count(group), group.Config.Image
+				g.Wanted, g.Image, g.Lost = s.Head.Count(group), group.Config.Image, group.Tells(a.lostAfter)
 			}
 		}
 		count(&g, wanted != nil)
+		a.waits(wanted, &g)
 		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
 	}
 	return out
+}
+
+// waits says of each replica of a group that lacks a machine which workers that waits for.
+func (a *releasesAPI) waits(wanted *rollout.Release, g *api.GroupStatus) {
+	if wanted == nil || wanted.Group(g.Name) == nil {
+		return
+	}
+	var workers []rollout.Peer
+	for w := range a.directory.fleet.Snapshot().Workers() {
+		workers = append(workers, rollout.Peer{ID: w.ID, Heard: w.Reachable()})
+	}
+	silent := wanted.Group(g.Name).Silent(workers)
+	for i := range g.Slots {
+		x := &g.Slots[i]
+		slot := rollout.Slot{Group: g.Name, Index: x.Index}
+		switch {
+		case len(silent) > 0 && x.Machine == "":
+			x.Waits = rollout.Awaits(slot, silent)
+		case x.Unheard && slices.Contains(silent, x.Worker):
+			x.Waits = rollout.Awaits(slot, []cluster.WorkerID{x.Worker})
+		}
+	}
 }
 
 // blamed reports whether the machines of a group that are held say that its release is at fault.

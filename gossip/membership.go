@@ -54,6 +54,7 @@ type membership struct {
 	hosts atomic.Pointer[map[netip.Addr]bool] // where members are, or were
 	// of what is believed: whoever made something of it looks whether that is still so
 	turns atomic.Uint64
+	heard atomic.Pointer[time.Time] // when another member last answered us, or we began
 
 	mu      sync.Mutex
 	all     map[cluster.WorkerID]*seen
@@ -76,6 +77,8 @@ type hooks struct {
 func newMembership(self cluster.WorkerID, saved addresses, h hooks) *membership {
 	s := &membership{self: self, hooks: h, all: map[cluster.WorkerID]*seen{}, saved: saved.clone()}
 	s.count.Store(1)
+	began := time.Now()
+	s.heard.Store(&began)
 	s.listHosts()
 	return s
 }
@@ -207,6 +210,8 @@ func (s *membership) suspect(id cluster.WorkerID) {
 
 // answered notes that a member answered us.
 func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
+	now := time.Now()
+	s.heard.Store(&now)
 	s.mu.Lock()
 	m := s.all[id]
 	refuted := false
@@ -410,6 +415,9 @@ func (c *Cluster) Member(id cluster.WorkerID) (cluster.Member, bool) { return c.
 
 // Facts returns the changes after an index, as far as they are still known.
 func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
+
+// Silent returns for how long no other member has answered us, by the monotonic clock, and since we began at most.
+func (c *Cluster) Silent() time.Duration { return time.Since(*c.members.heard.Load()) }
 
 // Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one
 // saved, and those that are members now. They may have anything.

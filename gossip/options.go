@@ -66,6 +66,8 @@ type Knobs struct {
 	Reconnect  time.Duration // between tries to reach a member that is gone
 	Save       time.Duration // between savings of the members, when they changed
 	StuckAfter time.Duration // until a consumer that does not read counts as stuck
+	// Lost is how long a member is not heard until what it had is taken for lost, where nobody says another time.
+	Lost time.Duration
 }
 
 // LAN returns the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's
@@ -77,7 +79,7 @@ func LAN() Knobs {
 		Gossip: 80 * time.Millisecond, Push: 4, Patience: 20 * time.Millisecond, Fanout: 3,
 		PushPull: 30 * time.Second, Sync: 15 * time.Second, Settle: 100 * time.Millisecond,
 		Flush: 5 * time.Millisecond, Rate: 32 << 10, Reconnect: 5 * time.Second, Save: 10 * time.Second,
-		StuckAfter: 10 * time.Second}
+		StuckAfter: 10 * time.Second, Lost: 3 * time.Second}
 }
 
 // WAN returns the pace for members that answer late: over slow links, or many on a host with few cores. A probe may
@@ -86,7 +88,7 @@ func WAN() Knobs {
 	k := LAN()
 	k.Probe, k.ProbeTimeout, k.Gossip, k.Reprobe = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond,
 		time.Second
-	k.Patience = 150 * time.Millisecond
+	k.Patience, k.Lost = 150*time.Millisecond, 10*time.Second
 	return k
 }
 

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,7 +76,7 @@ func (s *commands) admit(c Command) (*row, error) {
 		err = s.leases.check(c.Machine, c.Nonce)
 	}
 	if err == nil && c.Verb.starts() {
-		err = s.halt.refuse()
+		err = cmp.Or(s.halt.refuse(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
 	}
 	return r, err
 }

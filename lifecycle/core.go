@@ -23,7 +23,8 @@ type core struct {
 	out     Out       // of the input
 	halt    halt
 	full    full
-	readies bool // what a start needs can be made ahead
+	apart   time.Duration // that no other member was heard; see Supervisor.Apart
+	readies bool          // what a start needs can be made ahead
 }
 
 // Out is what one input asks of the owner. See the package comment for the order.

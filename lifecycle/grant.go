@@ -39,6 +39,9 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	}
 	req := g.Request
 	req.Start, req.Wakes = !l.SkipLaunch, l.Config.Wakes()
+	if err := s.refuseApart(g.Replica); err != nil {
+		return err
+	}
 	if no := s.against(id, app, l.Config, g.Connection); len(no) > 0 {
 		return market.Refuse(s.seller, s.now, req, no)
 	}

@@ -37,6 +37,7 @@ type row struct {
 	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
 	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
 	Former      *former           `json:"former,omitempty"`    // before the update that is under way
+	Apart       bool              `json:"apart,omitempty"`     // stopped as nobody was heard, and not started since
 
 	versions []machine.Version // newest last; journalled apart
 	retry    *retrying         // nil: its run has nothing that failed

@@ -76,6 +76,12 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		out, err := d.sup.Obey(d.now, arg(td, "app", "app"), *termOf(td))
 		d.take(out)
 		return err
+	case "apart": // for how long no other member was heard
+		silent, err := time.ParseDuration(td.CmdArgs[0].Key)
+		if err != nil {
+			return err
+		}
+		d.take(d.sup.Apart(d.now, silent))
 	case "volume":
 		id := arg(td, "id", "vol_1")
 		d.volume(lifecycle.VolumeCommand{Verb: td.CmdArgs[0].Key, App: "app", Volume: id,
@@ -139,7 +145,8 @@ func (s *story) run(td *datadriven.TestData, out *strings.Builder) error {
 		out.WriteString(indent(facts(d) + checksOf(d)))
 	default:
 		c := lifecycle.Command{Verb: lifecycle.Verb(td.Cmd), App: arg(td, "app", "app"), Machine: arg(td, "id", m1),
-			Nonce: s.nonceOf(td), Kill: has(td, "kill"), ToDisk: has(td, "to-disk"), Signal: arg(td, "signal", "")}
+			Nonce: s.nonceOf(td), Source: arg(td, "source", ""),
+			Kill: has(td, "kill"), ToDisk: has(td, "to-disk"), Signal: arg(td, "signal", "")}
 		if c.Verb == lifecycle.Update {
 			newConfig(has(td, "skip-launch"))(&c)
 			td.MaybeScanArgs(s.t, "cpu", &c.Resources.CPU)
@@ -212,14 +219,15 @@ func termOf(td *datadriven.TestData) *cluster.Term {
 	return &cluster.Term{Number: number, Member: cluster.WorkerID(id)}
 }
 
-// replicaOf reads replica=GROUP/INDEX; nil where it is not given.
+// replicaOf reads replica=GROUP/INDEX and stop-after; nil where the first is not given.
 func replicaOf(td *datadriven.TestData) *machine.Replica {
 	group, n, ok := strings.Cut(arg(td, "replica", ""), "/")
 	if !ok {
 		return nil
 	}
 	index, _ := strconv.Atoi(n)
-	return &machine.Replica{Group: group, Index: index, Epoch: 1, Spec: "5bec", Release: "1a2b3c4d"}
+	after, _ := time.ParseDuration(arg(td, "stop-after", "0s"))
+	return &machine.Replica{Group: group, Index: index, Epoch: 1, Spec: "5bec", Release: "1a2b3c4d", StopAfter: after}
 }
 
 func schedulingOf(t *testing.T, td *datadriven.TestData) *machine.Scheduling {

@@ -131,3 +131,22 @@ func (s *Supervisor) Obey(now time.Time, app string, t cluster.Term) (Out, error
 	err := s.terms.obey(app, &t)
 	return s.close(), err
 }
+
+// Replica is a machine that stands for a replica of a service.
+type Replica struct {
+	ID    string        `json:"id"`
+	State machine.State `json:"state"`
+	machine.Replica
+}
+
+// Replicas lists the machines of an app's service that the worker has, by id: all but those that are destroyed. Called
+// after Obey, and before anything else is, it misses none that an earlier steward had made.
+func (s *Supervisor) Replicas(app string) (out []Replica) {
+	for id, r := range s.machines.rows {
+		if of := r.Machine.Replica; of != nil && r.Machine.App == app && !r.destroyed() {
+			out = append(out, Replica{id, r.Machine.State, *of})
+		}
+	}
+	slices.SortFunc(out, func(a, b Replica) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}

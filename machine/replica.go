@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 )
@@ -14,6 +15,8 @@ type Replica struct {
 	Epoch   uint64 `json:"epoch"`   // larger for each machine that takes the place of another
 	Spec    string `json:"spec"`    // a hash of what the group's machines are to be
 	Release string `json:"release"` // for which it was made
+	// StopAfter is for how long its worker may hear no other member until the machine is killed; 0: it runs on.
+	StopAfter time.Duration `json:"stop_after_ns,omitempty"`
 }
 
 // Bounds of a replica.
@@ -21,15 +24,17 @@ const (
 	MaxReplicas = 1000      // of a group
 	MaxEpoch    = 1<<31 - 1 // the upper half of a fencing token
 	maxHash     = 64        // bytes of a spec and of a release's id
+	MaxApart    = 24 * time.Hour
 )
 
 // Check refuses a replica that no steward asks for.
 func (r *Replica) Check() error {
 	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
-		len(r.Spec) > maxHash || len(r.Release) > maxHash {
+		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart {
 		return fault.New(fault.Invalid, "replica",
 			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up to %d, "+
-				"and a spec and a release of at most %d bytes", maxGroup, MaxReplicas-1, MaxEpoch, maxHash)
+				"a spec and a release of at most %d bytes, and is stopped after 0 to %v", maxGroup, MaxReplicas-1,
+			MaxEpoch, maxHash, MaxApart)
 	}
 	return nil
 }

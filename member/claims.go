@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -42,6 +43,23 @@ func (m *Member) Stewards() (ids []cluster.WorkerID) {
 		}
 	}
 	return ids
+}
+
+// LostAfter returns for how long a worker is not heard until its machines are lost, where their group does not say it. It
+// follows from the member's pace.
+func (m *Member) LostAfter() time.Duration { return m.o.Knobs.Lost }
+
+// Apart returns for how long this member has heard no other one; 0 where it belongs to a cluster of one, or all others have
+// left or were removed. One that it has known before its start counts.
+func (m *Member) Apart() time.Duration {
+	others := slices.ContainsFunc(m.cluster.Expected(), func(id cluster.WorkerID) bool { return !m.removedFor(id) }) ||
+		slices.ContainsFunc(m.cluster.Members(), func(x cluster.Member) bool {
+			return !x.Self && x.State != cluster.MemberLeft && !m.removedFor(x.ID)
+		})
+	if !others {
+		return 0
+	}
+	return m.cluster.Silent()
 }
 
 // Deciders lists the members that may decide claims: those that are known, not removed, and new enough.

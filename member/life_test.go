@@ -57,6 +57,29 @@ func TestWhoIsDenied(t *testing.T) {
 	})
 }
 
+// TestApart: a member that is alone in its cluster is never apart; one whose others do not answer is, and no more when they
+// have left or were removed.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	x := newTown(t)
+	a := x.add("m1")
+	if d := a.Apart(); d != 0 {
+		t.Errorf("a cluster of one is apart for %v", d)
+	}
+	b := x.add("m2")
+	x.meet()
+	if d := a.Apart(); d > time.Second {
+		t.Errorf("it has heard nobody for %v", d)
+	}
+	b.end()
+	waittest.Until(t, "nobody is heard", func() bool { return a.Apart() > 1500*time.Millisecond })
+	waittest.Until(t, "m2 is dead", func() bool { return a.unheard("m2") })
+	if err := a.Remove(cluster.Removal{Member: "m2", At: time.Now()}, false); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "m2 counts no more", func() bool { return a.Apart() == 0 })
+}
+
 // TestRemoveRefuses: what cannot be removed, and why.
 func TestRemoveRefuses(t *testing.T) {
 	t.Parallel()

@@ -45,6 +45,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	g.Go(func() error { n.services.Run(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
+	if n.o.Member != nil {
+		g.Go(func() error { n.tellApart(gctx); return nil })
+	}
 	g.Go(func() error { n.reserve.Keep(gctx); return nil })
 	if n.images != nil {
 		g.Go(func() error { n.relieveImages(gctx); return nil })

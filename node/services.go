@@ -13,7 +13,7 @@ func (n *Node) openServices(worker func(cluster.WorkerID) (gateway.Worker, bool)
 		Worker: func(id cluster.WorkerID) (services.Operator, bool) { return worker(id) }}
 	o := services.Options{Self: n.workers[0].ID(), Catalog: n.catalog, Fleet: n.fleet, Log: n.o.Log, Hands: hands}
 	if m := n.o.Member; m != nil {
-		o.Members = m
+		o.Members, o.LostAfter = m, m.LostAfter()
 	}
 	n.services = services.New(o)
 	if n.o.Member != nil {

@@ -26,6 +26,7 @@ type Market struct {
 
 // Operator is what it needs of a worker.
 type Operator interface {
+	Obey(ctx context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error)
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
 	Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error)
 }
@@ -41,6 +42,30 @@ func (m Market) Cordon(ctx context.Context, worker cluster.WorkerID, why string)
 	}
 	_, err := w.Cordon(ctx, lifecycle.CordonCommand{Owner: cordonOwner, Reason: why, TTL: cordonFor})
 	return err
+}
+
+// obeyTime bounds how long a worker may take to obey.
+const obeyTime = 5 * time.Second
+
+// Obey has a worker obey a term for an app, and returns which machines of its service it has then.
+func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
+	worker cluster.WorkerID) (found []rollout.Found, err error) {
+	w, known := m.Worker(worker)
+	if !known {
+		return nil, fault.New(fault.Unavailable, "worker", "worker %s is not known any more", worker)
+	}
+	ctx, cancel := context.WithTimeout(ctx, obeyTime)
+	defer cancel()
+	has, err := w.Obey(ctx, app, t)
+	if err != nil {
+		return nil, err
+	}
+	for i := range has {
+		if x := &has[i]; x.State != machine.Destroyed {
+			found = append(found, rollout.Found{ID: x.ID, Slot: rollout.Slot{Group: x.Group, Index: x.Index}})
+		}
+	}
+	return found, nil
 }
 
 // CarryOut does what a steward ordered.

@@ -53,7 +53,7 @@ func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *
 // hasWork reports whether something is to be done for a service, as far as this member sees it.
 func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) bool {
 	return wanted.Tenure.Busy ||
-		rollout.NewSteward(wanted.Tenure.Term).Step(now, want(wanted), s.watch.standing(k.app)).Busy
+		rollout.NewSteward(wanted.Tenure.Term).Step(now, s.want(wanted), s.watch.standing(k.app)).Busy
 }
 
 // ask asks a steward whether it goes on. It does not go through the turns of orders, which may all be waited for.

@@ -25,6 +25,9 @@ const (
 	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is about to
 	// hear.
 	settleFor = 3 * time.Second
+	// awaitFor is how long it then waits for workers that belong to the cluster and of which nothing was heard since its
+	// start: after a power cut hosts come back one after the other, with what they had.
+	awaitFor  = 15 * time.Second
 	gather    = 5 * time.Millisecond // at least, that changes of the fleet are looked at together
 	share     = 20                   // of its time a part in so many is spent on looking, while the fleet changes
 	mostUnder = 128                  // orders under way; others wait for their turn
@@ -38,7 +41,9 @@ type Options struct {
 	Catalog Catalog
 	Fleet   *fleet.Fleet
 	Hands   Hands
-	Log     *slog.Logger
+	// LostAfter is rollout.Want's.
+	LostAfter time.Duration
+	Log       *slog.Logger
 }
 
 // Members tells which members may carry services.
@@ -68,6 +73,8 @@ type Catalog interface {
 type Hands interface {
 	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
 	CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error
+	// Obey has a worker obey a term for an app, durably, and returns which machines of its service it has then.
+	Obey(ctx context.Context, app string, t cluster.Term, worker cluster.WorkerID) ([]rollout.Found, error)
 	// Cordon has a worker take nothing new for a while.
 	Cordon(ctx context.Context, worker cluster.WorkerID, why string) error
 }
@@ -80,8 +87,10 @@ type Services struct {
 	watch   watch
 	turns   chan struct{} // of orders
 	ends    chan func(now time.Time)
-	quiet   time.Time
+	quiet   time.Time                 // nothing is done before
+	patient time.Time                 // no worker is awaited after that
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
+	begun   map[string]uint64         // the highest term that this process has begun, by the app's id
 	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
 
@@ -100,7 +109,7 @@ func New(o Options) *Services {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Services{o: o, apps: map[string]*kept{}, doubted: map[cluster.WorkerID]bool{},
+	return &Services{o: o, apps: map[string]*kept{}, begun: map[string]uint64{}, doubted: map[cluster.WorkerID]bool{},
 		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
 		ends: make(chan func(time.Time), mostUnder)}
 }
@@ -108,7 +117,8 @@ func New(o Options) *Services {
 // Run keeps services until ctx ends. What it has begun by then workers go on with.
 func (s *Services) Run(ctx context.Context) {
 	if s.o.Members != nil {
-		s.quiet = time.Now().Add(settleFor)
+		began := time.Now()
+		s.quiet, s.patient = began.Add(settleFor), began.Add(awaitFor)
 	}
 	for _, app := range s.o.Catalog.Services() {
 		s.changed(app)
@@ -176,8 +186,8 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 	if len(changed) > 0 && len(s.watch.loops) > 0 && s.knows(now) {
 		s.suspect(ctx, now, snapshot)
 	}
-	if members := s.stewards(); !slices.Equal(members, s.members) {
-		s.members = members
+	if members := s.stewards(); !slices.Equal(members, s.members) || s.watch.moved {
+		s.members, s.watch.moved = members, false
 		for _, k := range s.apps {
 			k.changed = true
 		}
@@ -228,12 +238,12 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	if k.writing {
 		return true // it is looked at when that is done
 	}
-	n := k.steward.Step(now, want(&wanted), s.watch.standing(k.app))
+	n := k.steward.Step(now, s.want(&wanted), s.watch.standing(k.app))
 	k.due = n.Again
 	next := wanted.Tenure
 	switch {
 	case n.Term > 0:
-		next.Term, next.Busy = s.term(n.Term, next.Term), true
+		next.Term, next.Busy = s.term(n.Term, k.steward, &wanted), true
 		s.tell(ctx, k, next)
 	case n.Tell:
 		if n.Progress.State != next.Progress.State || n.Progress.Undo != next.Progress.Undo {
@@ -249,26 +259,38 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	for i := range n.Orders {
 		s.order(ctx, k, &wanted, n.Orders[i])
 	}
+	for _, worker := range n.Obey {
+		s.obey(ctx, k, worker)
+	}
 	return true
 }
 
 // want returns what is wanted, as a steward reads it.
-func want(s *catalog.Service) *rollout.Want {
-	return &rollout.Want{App: s.App.ID, Head: s.Head, Release: s.Release, Before: s.Before, Held: s.Tenure.Held,
-		Progress: s.Tenure.Progress}
+func (s *Services) want(x *catalog.Service) *rollout.Want {
+	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
+		Progress: x.Tenure.Progress, LostAfter: s.o.LostAfter}
+	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
+		w.Workers = s.watch.workers
+	}
+	return w
 }
 
-// term returns the term that this member begins: its number is at least least, and beyond that of any other member.
-func (s *Services) term(least uint64, newest cluster.Term) cluster.Term {
-	if newest.Member != s.o.Self {
+// term returns the term that this member begins: its number is at least least, and beyond that of any other member. A steward
+// begins none that an earlier one of this process had, whatever the cluster remembers of it: its orders may be on their way.
+func (s *Services) term(least uint64, of *rollout.Steward, wanted *catalog.Service) cluster.Term {
+	if newest := wanted.Tenure.Term; newest.Member != s.o.Self {
 		least = max(least, newest.Number+1)
 	}
+	if of.Term().IsZero() {
+		least = max(least, s.begun[wanted.App.ID]+1)
+	}
+	s.begun[wanted.App.ID] = least
 	return cluster.Term{Number: least, Member: s.o.Self}
 }
 
 // knows reports whether this process has heard by now what the others have.
 func (s *Services) knows(now time.Time) bool {
-	return !now.Before(s.quiet) && s.watch.reported
+	return !now.Before(s.quiet) && s.watch.reported && (!s.watch.awaited || !now.Before(s.patient))
 }
 
 func later(a, b time.Time) time.Time {
@@ -314,6 +336,22 @@ func (s *Services) order(ctx context.Context, k *kept, wanted *catalog.Service, 
 		}
 		return func(now time.Time) {
 			steward.Done(now, &o, err)
+			s.changed(k.app)
+		}
+	})
+}
+
+// obey has a worker obey the steward's term.
+func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
+	steward, term := k.steward, k.steward.Term()
+	s.begin(ctx, func() func(time.Time) {
+		has, err := s.o.Hands.Obey(ctx, k.app, term, worker)
+		if err != nil && ctx.Err() == nil {
+			s.o.Log.Warn("a worker does not obey the steward of a service yet", "app", k.app, "worker", worker, "term",
+				term, "err", err)
+		}
+		return func(now time.Time) {
+			steward.Obeyed(now, term, worker, has, err)
 			s.changed(k.app)
 		}
 	})

@@ -60,9 +60,17 @@ func (b *board) put(app string, edit func(*catalog.Service)) {
 
 // deploy has a release of one group wanted.
 func (b *board) deploy(app, image string, replicas int) {
+	b.want(app, rollout.Group{Name: "web", Replicas: replicas, Config: &machine.Config{Image: image}})
+}
+
+// deploySingle has one of a group wanted that is single.
+func (b *board) deploySingle(app string) {
+	b.want(app, rollout.Group{Name: "web", Replicas: 1, Single: true, Config: &machine.Config{Image: "one"}})
+}
+
+func (b *board) want(app string, g rollout.Group) {
 	b.put(app, func(s *catalog.Service) {
-		r := &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{{Name: "web", Replicas: replicas,
-			Config: &machine.Config{Image: image}}}}
+		r := &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{g}}
 		head, err := s.Head.Next(rollout.Change{Release: r.ID(), At: time.Now()}, r, s.Release, s.Tenure.Progress)
 		if err != nil {
 			panic(err)
@@ -131,6 +139,7 @@ type hands struct {
 	orders  []rollout.Order
 	err     error
 	cordons []cluster.WorkerID
+	obeyed  []obeyed
 	wait    chan struct{} // orders end when it is closed; nil: at once
 }
 
@@ -159,6 +168,26 @@ func (h *hands) CarryOut(ctx context.Context, app string, r *rollout.Release, o 
 		}
 	})
 	return nil
+}
+
+// Obey tells what the fleet has of a worker, and notes who was asked.
+func (h *hands) Obey(_ context.Context, app string, t cluster.Term, w cluster.WorkerID) (has []rollout.Found,
+	err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.obeyed = append(h.obeyed, obeyed{w, t})
+	for m := range h.fleet.Snapshot().MachinesOf(app) {
+		if m.Worker == w && m.Replica != nil {
+			slot := rollout.Slot{Group: m.Replica.Group, Index: m.Replica.Index}
+			has = append(has, rollout.Found{ID: m.ID, Slot: slot})
+		}
+	}
+	return has, h.err
+}
+
+type obeyed struct {
+	worker cluster.WorkerID
+	term   cluster.Term
 }
 
 // Cordon notes which workers are cordoned.
@@ -256,6 +285,119 @@ func TestAServiceIsMadeAndKept(t *testing.T) {
 		b.in(time.Second)
 		if orders := b.take(); len(orders) != 1 || orders[0].Verb != rollout.Make || b.machines("shop") != 3 {
 			t.Errorf("%d machines of 3; orders %+v", b.machines("shop"), orders)
+		}
+	})
+}
+
+// TestAClusterThatComesBack after a power cut, each host at another time: whoever is first waits for what the others have,
+// and not for ever.
+func TestAClusterThatComesBack(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		back bool
+		want int // orders
+	}{
+		{"the other comes back", true, 0},
+		{"the other stays away", false, 2},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				b.deploy("shop", "one", 2)
+				b.fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w2"}) }) // saved, and not heard
+				b.member("w1")
+				b.in(awaitFor - time.Second)
+				if n := len(b.take()); n != 0 {
+					t.Fatalf("%d orders while a worker is awaited", n)
+				}
+				if x.back {
+					spec := b.all["shop"].Release.Groups[0].Spec(0, 0)
+					b.fleet.Update(func(e *fleet.Edit) {
+						e.Member(fleet.Member{ID: "w2", State: cluster.MemberAlive})
+						e.Record(cluster.Record{Worker: "w2"}, 1)
+						for i := range 2 {
+							e.Machine(fleet.Machine{ID: fmt.Sprint("m", i), App: "shop", Worker: "w2", Ready: true,
+								State: machine.Started, Replica: &machine.Replica{Group: "web", Index: i, Spec: spec}})
+						}
+					})
+				}
+				b.in(2 * time.Second)
+				if n := len(b.take()); n != x.want {
+					t.Errorf("%d orders; want %d", n, x.want)
+				}
+			})
+		})
+	}
+}
+
+// TestAllWorkersObeyFirst: of a group whose machines are never replaced nothing is made before each worker obeys, at once
+// and together where all are heard; one that is not heard keeps off those alone, until it is heard or removed.
+func TestAllWorkersObeyFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.member("w1")
+		for _, id := range []cluster.WorkerID{"w2", "w3"} {
+			b.fleet.Update(func(e *fleet.Edit) {
+				e.Member(fleet.Member{ID: id, State: cluster.MemberAlive})
+				e.Record(cluster.Record{Worker: id}, 1)
+			})
+		}
+		hear := func(id cluster.WorkerID, state cluster.MemberState) {
+			b.fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: id, State: state, Since: time.Now()}) })
+		}
+		b.deploy("free", "one", 1)
+		b.in(time.Minute)
+		if n := len(b.obeyed); n != 0 || len(b.take()) != 1 {
+			t.Errorf("%d workers were to obey for a service that needs none to", n)
+		}
+		b.deploySingle("shop")
+		b.in(time.Second)
+		if made := b.take(); len(made) != 1 || len(b.obeyed) != 3 || b.obeyed[0].term != made[0].Term {
+			t.Fatalf("%+v obeyed before %+v", b.obeyed, made)
+		}
+		hear("w3", cluster.MemberDead)
+		b.deploySingle("other")
+		b.deploy("free", "one", 2)
+		b.in(time.Minute)
+		if made := b.take(); len(made) != 1 || b.machines("free") != 2 {
+			t.Fatalf("while w3 is not heard: %+v", made)
+		}
+		hear("w3", cluster.MemberAlive)
+		b.in(time.Second)
+		if len(b.take()) != 1 || b.machines("other") != 1 {
+			t.Error("nothing was made when w3 was heard again")
+		}
+		hear("w3", cluster.MemberDead)
+		b.deploySingle("third")
+		b.in(time.Minute)
+		b.fleet.Update(func(e *fleet.Edit) { e.Forget("w3") })
+		b.in(time.Second)
+		if len(b.take()) != 1 || b.machines("third") != 1 {
+			t.Error("nothing was made when w3 was removed")
+		}
+	})
+}
+
+// TestNoTermIsBegunTwice by one process, whatever the cluster remembers of it.
+func TestNoTermIsBegunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.member("w1")
+		b.deploy("shop", "one", 1)
+		b.in(time.Minute)
+		b.put("shop", func(s *catalog.Service) {
+			s.Tenure = rollout.Tenure{Term: cluster.Term{Number: 1, Member: "w0"}} // of the other side of a cut
+			b.heard = []cluster.WorkerID{"w1", "w2"}
+		})
+		b.in(time.Second)
+		first := b.take()[0].Term
+		b.put("shop", func(s *catalog.Service) { b.heard, s.Tenure.Busy = []cluster.WorkerID{"w0"}, true })
+		b.in(time.Second)
+		b.put("shop", func(s *catalog.Service) { b.heard, s.Tenure = []cluster.WorkerID{"w1"}, rollout.Tenure{} })
+		b.deploy("shop", "one", 2)
+		b.in(time.Minute)
+		if made := b.take(); len(made) != 1 || made[0].Term.Number <= first.Number {
+			t.Errorf("after term %v: %+v", first, made)
 		}
 	})
 }

@@ -14,11 +14,14 @@ import (
 type watch struct {
 	snapshot *fleet.Snapshot
 	reported bool // each worker that can be asked has told what it has
+	awaited  bool // some other worker has told nothing yet: it is expected, or what it had is not known here
 	apps     map[string]*machines
 	walks    uint64
 	loops    []string // apps with a machine that dies again and again
 
 	silent  map[cluster.WorkerID]time.Time // workers that are not surely there, and since when
+	workers []rollout.Peer                 // all of the cluster; never changed
+	moved   bool                           // workers are others than before
 	hears   map[cluster.WorkerID]bool      // of the walk
 	drained map[cluster.WorkerID]bool      // workers that are being emptied
 	run     []seen                         // machines of the app that the walk is at
@@ -70,8 +73,10 @@ func (w *watch) look(s *fleet.Snapshot) []string {
 
 // ask notes which workers can be asked.
 func (w *watch) ask() {
-	w.hears, w.drained, w.reported = map[cluster.WorkerID]bool{}, map[cluster.WorkerID]bool{}, true
+	w.hears, w.drained = map[cluster.WorkerID]bool{}, map[cluster.WorkerID]bool{}
+	w.reported, w.awaited = true, false
 	silent := map[cluster.WorkerID]time.Time{}
+	workers := make([]rollout.Peer, 0, w.snapshot.Len())
 	for x := range w.snapshot.Workers() {
 		if x.State != cluster.MemberAlive {
 			silent[x.ID] = x.Since
@@ -81,9 +86,19 @@ func (w *watch) ask() {
 		}
 		w.hears[x.ID] = x.Reachable()
 		w.drained[x.ID] = x.Record.Cordon != nil && x.Record.Cordon.Drain
-		w.reported = w.reported && (x.Reported || !x.Reachable())
+		workers = append(workers, rollout.Peer{ID: x.ID, Heard: x.Reachable()})
+		switch {
+		case x.Reported || x.State == cluster.MemberLeft:
+		case x.Reachable():
+			w.reported = false
+		default:
+			w.awaited = true
+		}
 	}
 	w.silent = silent
+	if !slices.Equal(w.workers, workers) {
+		w.workers, w.moved = workers, true
+	}
 }
 
 // note notes the machines of the app that the walk was at.

@@ -101,9 +101,8 @@ func (s *stub) Cordon(_ context.Context, c lifecycle.CordonCommand) (cluster.Rec
 func (s *stub) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return answer[lifecycle.Outcome](s, "Do", c)
 }
-func (s *stub) Obey(_ context.Context, app string, t cluster.Term) error {
-	_, err := answer[none](s, "Obey", termArgs{app, t})
-	return err
+func (s *stub) Obey(_ context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error) {
+	return answer[[]lifecycle.Replica](s, "Obey", termArgs{app, t})
 }
 func (s *stub) Lease(_ context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
 	return answer[machine.Lease](s, "Lease", c)

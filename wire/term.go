@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/lifecycle"
 )
 
 const pathTerm = "/wire/term"
@@ -16,7 +17,14 @@ type termArgs struct {
 
 func (a *termArgs) check() error { return cmp.Or(short(a.App), a.Term.Check()) }
 
-// Obey makes a steward's term that in force for an app.
-func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) error {
-	return w.call(ctx, pathTerm, readTime, termArgs{app, t}, nil)
+// termAnswer is what a worker has of the service of an app whose term it obeys.
+type termAnswer struct {
+	Machines []lifecycle.Replica `json:"machines"`
+}
+
+// Obey makes a steward's term that in force for an app, and returns which machines of its service the worker has then.
+func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error) {
+	var out termAnswer
+	err := w.call(ctx, pathTerm, readTime, termArgs{app, t}, &out)
+	return out.Machines, err
 }

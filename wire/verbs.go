@@ -185,8 +185,9 @@ func verbs() map[string]route {
 		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
 			return k.Cordon(ctx, c) // never busy: it makes room
 		}),
-		pathTerm: unary(read, func(ctx context.Context, k Served, a termArgs) (none, error) {
-			return none{}, k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
+		pathTerm: unary(read, func(ctx context.Context, k Served, a termArgs) (termAnswer, error) {
+			has, err := k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
+			return termAnswer{has}, err
 		}),
 		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
 		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {

@@ -8,15 +8,19 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 )
 
-// Obey makes a steward's term that in force for an app, durably, and does nothing else.
-func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) error {
+// Obey makes a steward's term that in force for an app, durably, and tells which machines of its service there are then.
+func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) (has []lifecycle.Replica, err error) {
 	var refused error
-	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+	err = w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
 		out, refused = w.loop.sup.Obey(now, app, t)
+		has = w.loop.sup.Replicas(app)
 		return out
 	})
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return nil, err
+	case refused != nil:
+		return nil, refused
 	}
-	return refused
+	return has, nil
 }

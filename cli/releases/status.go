@@ -36,9 +36,18 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		c.Field("group", "%s: %d wanted, %d there, %d ready%s", g.Name, g.Wanted, g.There, g.Ready, imageText(g))
+		if g.Lost != "" {
+			c.Field("lost", "%s", g.Lost)
+		}
 		if g.Blamed {
 			c.Field("fault", "machines of %s die again and again at several workers, so the release is at fault",
 				g.Name)
+		}
+		for _, x := range g.Slots {
+			if x.Waits != "" {
+				c.Field("waits", "%s", x.Waits)
+				break // the others of the group wait for the same
+			}
 		}
 	}
 	printSlots(c, s)

@@ -12,6 +12,7 @@ type pass struct {
 	*Steward
 	now      time.Time
 	want     *Want
+	standing []Standing
 	by       map[Slot][]*Standing // machines that stay, by slot
 	held     map[string]*Held     // by machine
 	lost     map[*Standing]bool   // machines that others take the places of
@@ -307,7 +308,7 @@ func (p *pass) lose(g *Group, n int) {
 	}
 	for index := range n {
 		for _, m := range p.by[Slot{g.Name, index}] {
-			if m.Unheard && !p.waits(m.Silent.Add(g.lostAfter())) {
+			if m.Unheard && !p.waits(m.Silent.Add(g.LostWithin(p.want.LostAfter))) {
 				p.lost[m] = true
 			}
 		}

@@ -89,7 +89,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 		n.Number, n.Parent = h.Number+1, h.ID()
 		n.aim(h, &c, p)
 		for group, count := range h.Counts {
-			if !renumbered(release.Group(group), before, group) {
+			if g := release.Group(group); !renumbered(g, before, group) && g.checkCount(count) == nil {
 				n.Counts[group] = count
 			}
 		}
@@ -101,7 +101,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 		if release.Group(group) == nil {
 			return nil, release.noGroup(group)
 		}
-		if err := checkCount(group, count); err != nil {
+		if err := release.Group(group).checkCount(count); err != nil {
 			return nil, err
 		}
 		n.Counts[group] = count

@@ -42,10 +42,13 @@ type Group struct {
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
 	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
-	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: DefaultLostAfter.
+	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: Want.LostAfter.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
 	Update    *Update           `json:"update,omitempty"` // nil: a rolling one
 	After     []string          `json:"after,omitempty"`  // groups whose machines are as the release says before
+	// StopAfter is for how long a worker may hear no other member until it stops its machines of the group; nil: never.
+	StopAfter *machine.Duration `json:"stop_after,omitempty"`
+	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
@@ -66,21 +69,22 @@ const (
 )
 
 // Lost returns what becomes of the group's machines at a worker that cannot be heard: where nobody said it, one with a
-// volume is waited for, and others are replaced.
+// volume is waited for, as is a single one, and others are replaced.
 func (g *Group) Lost() OnLost {
 	switch {
 	case g.OnLost != "":
 		return g.OnLost
-	case len(g.Config.Mounts) > 0:
+	case g.Single || len(g.Config.Mounts) > 0:
 		return Never
 	}
 	return Replace
 }
 
-// lostAfter returns for how long a worker has not been heard whose machines of the group are lost.
-func (g *Group) lostAfter() time.Duration {
+// LostWithin returns for how long a worker has not been heard whose machines of the group are lost. usual is that of groups
+// that do not say it; 0: DefaultLostAfter.
+func (g *Group) LostWithin(usual time.Duration) time.Duration {
 	if g.LostAfter == nil {
-		return DefaultLostAfter
+		return cmp.Or(usual, DefaultLostAfter)
 	}
 	return g.LostAfter.Duration
 }
@@ -97,7 +101,8 @@ func (g *Group) Spec(secrets, restarted uint64) string {
 		Region     string
 		Secrets    uint64
 		Restarted  uint64
-	}{g.Config, g.Scheduling, g.Region, secrets, restarted})
+		StopAfter  *machine.Duration `json:",omitempty"`
+	}{g.Config, g.Scheduling, g.Region, secrets, restarted, g.StopAfter})
 }
 
 // hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.
@@ -148,10 +153,8 @@ func (r *Release) Check() error {
 			return invalid("group %s has no config: say at least the image of its machines", g.Name)
 		}
 		seen[g.Name] = true
-		if err := checkCount(g.Name, g.Replicas); err != nil {
-			return err
-		}
-		if err := cmp.Or(g.keepable(), g.checkLost(), g.checkUpdate()); err != nil {
+		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle(), g.checkApart(),
+			g.checkUpdate()); err != nil {
 			return err
 		}
 	}
@@ -178,15 +181,12 @@ func (g *Group) keepable() error {
 	}):
 		return invalid("group %s has services[].create_up_to or services[].warm, by which more machines are made than "+
 			"its replicas: leave them out, and say as many replicas as requests may wake", g.Name)
-	case g.Replicas > 1 && len(g.Config.Mounts) > 0:
-		return invalid("group %s has %d replicas and a volume, which one machine can have: ask for 1 replica, or make "+
-			"a group for each volume", g.Name, g.Replicas)
 	}
 	return nil
 }
 
 func (g *Group) checkLost() error {
-	switch after := g.lostAfter(); {
+	switch after := g.LostWithin(0); {
 	case !slices.Contains([]OnLost{"", Replace, Never, Fenced}, g.OnLost):
 		return invalid("group %s says on_lost = %q; use %s, %s or %s", g.Name,
 			fault.Clip(string(g.OnLost), 40), Replace, Never, Fenced)

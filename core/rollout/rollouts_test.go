@@ -236,6 +236,9 @@ func groupsOf(n int, then OnFailure) map[string]Group {
 	volume.Replicas, volume.Config = min(n, 1), &machine.Config{Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	volume.Update = &Update{Deadline: during(time.Minute), OnFailure: then}
 	out["volume"] = volume
+	single := volume
+	single.Single, single.Config = true, &machine.Config{Image: good}
+	out["single"] = single
 	return out
 }
 
@@ -268,7 +271,7 @@ func rollouts(t *testing.T, seeds uint64) {
 			r.tick()
 		}
 		switch {
-		case meanwhile == 0 && name != "volume":
+		case meanwhile == 0 && name != "volume" && name != "single":
 			r.watched = false
 			r.follow(Change{Counts: map[string]int{"web": 1 + rnd.IntN(8)}, Why: WhyScale}, nil)
 		case meanwhile == 1: // another deploy takes over, and what it would go back to is the first
@@ -377,9 +380,9 @@ func TestUpdatesThatCannotBe(t *testing.T) {
 		{u: Update{Deadline: during(0)}, want: "deadline"},
 		{u: Update{Deadline: during(25 * time.Hour)}, want: "deadline"},
 		{u: Update{MinUp: during(-1)}, want: "min_up"}, {u: Update{MinUp: during(5 * time.Minute)}, want: "deadline"},
-		{u: Update{Order: StartFirst}, c: volume, want: "a volume"}, {u: Update{}, c: volume},
-		{u: Update{Strategy: BlueGreen}, c: volume, want: "a volume"},
-		{u: Update{Strategy: BlueGreen}, c: web, want: "a port of the host"}, {u: Update{Strategy: Canary}, c: web},
+		{u: Update{Order: StartFirst}, c: volume, want: "its volume"}, {u: Update{}, c: volume},
+		{u: Update{Strategy: BlueGreen}, c: volume, want: "its volume"},
+		{u: Update{Strategy: BlueGreen}, c: web, want: "port of the host"}, {u: Update{Strategy: Canary}, c: web},
 		{u: Update{Strategy: BlueGreen, Order: StartFirst}, c: web},
 		{u: Update{Strategy: BlueGreen, MaxSurge: "2"}, want: "max_surge"},
 		{u: Update{Order: StopFirst, MaxSurge: "2"}, want: "max_surge"},

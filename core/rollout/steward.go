@@ -35,6 +35,11 @@ type Want struct {
 	Before   *Release // that of Head.Before; nil: there is none, or it is not here
 	Held     []Held   // as the steward has last written
 	Progress Progress // as it has last written
+	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
+	// which members miss each other.
+	LostAfter time.Duration
+	// Workers are all workers of the cluster, where a release that may be in force fences (Release.Fences).
+	Workers []Peer
 }
 
 // Standing is a machine of a service, as the fleet knows it.
@@ -106,6 +111,9 @@ func (o *Order) Slot() Slot { return Slot{o.Replica.Group, o.Replica.Index} }
 // Next is what a steward does next.
 type Next struct {
 	Orders []Order
+	// Obey lists the workers that are to obey the steward's term and to tell what machines of the service they have.
+	// Each is under way until Obeyed is told how that ended.
+	Obey []cluster.WorkerID
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
@@ -127,7 +135,8 @@ type Steward struct {
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
-	under    int // orders under way
+	under    int // orders under way, and workers that are to obey
+	fence    fence
 	stage    stage
 }
 
@@ -180,7 +189,8 @@ type machineWork struct {
 
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
-	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{}}
+	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
+		fence: newFence()}
 }
 
 // Begin takes the steward's term, which all can know of by now.
@@ -196,8 +206,8 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{}, lost: map[*Standing]bool{},
-		wanted: map[Slot]bool{}, whole: map[string]bool{}}
+	p := pass{Steward: s, now: now, want: want, standing: standing, by: map[Slot][]*Standing{},
+		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}}
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		m := &standing[i]
@@ -211,11 +221,13 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	}
 	p.aim()
 	p.notice(standing)
+	s.fence.note(standing, want.Workers)
 	p.holds()
 	p.groups()
 	p.surplus()
 	p.judge()
 	s.forget(now, known, &p)
+	s.under += len(p.out.Obey)
 	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
 	p.out.Progress = p.progress
 	if p.out.Term > 0 || p.out.Tell {
@@ -258,6 +270,10 @@ func (s *Steward) enter(now time.Time, o *Order) {
 		s.machine(o.Machine).made = now
 		return
 	}
+	if o.Verb == Remove { // its id never comes back
+		w := s.slot(o.Slot())
+		w.epoch, w.asked = max(w.epoch, o.Replica.Epoch), true
+	}
 	w := s.machine(o.Machine)
 	w.busy, w.verb, w.done = true, o.Verb, time.Time{}
 }
@@ -287,6 +303,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		s.outbid(e)
 	}
 	if o.Verb == Make {
+		s.ended(o, err)
 		w := s.slot(o.Slot())
 		if w.making--; o.Replica.Spec != w.spec {
 			return // what is wanted now is another thing
@@ -313,20 +330,6 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	w.at = now.Add(after(err, startAgain, w.starts))
 	w.starts++
 }
-
-// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the term in force.
-const CodeOldTerm = "old_term"
-
-// outbid takes that a worker has obeyed a higher term. Who is still the steward begins a higher one.
-func (s *Steward) outbid(e *fault.Error) {
-	if in, is := e.Detail.(cluster.Term); is {
-		s.over(in.Number)
-	}
-	s.over(s.term.Number)
-}
-
-// over ends the steward's term. Its next one is beyond a number.
-func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1), cluster.Term{} }
 
 // after returns the time until something is tried again.
 func after(err error, d backoff.Doubling, failures int) time.Duration {
@@ -367,10 +370,13 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	if !p.begun() {
 		return
 	}
+	if to.group.Lost() == Never && !p.empty(slot, to.group) {
+		return
+	}
 	id := slot.MachineID(p.want.App, epoch)
 	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
 		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
-			Spec: spec, Release: to.release}})
+			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}})
 }
 
 // remove orders a machine to be destroyed.
@@ -390,19 +396,6 @@ func (p *pass) order(m *Standing, v Verb, why string) {
 	}
 	p.out.Orders = append(p.out.Orders, Order{Verb: v, Term: p.term, Machine: m.ID, Replica: m.Replica,
 		Worker: m.Worker, Instance: m.Instance, Why: why, Kill: v == Remove && !m.up()})
-}
-
-// begun reports whether there is a term to give orders in, and asks for one where there is none.
-func (p *pass) begun() bool {
-	switch {
-	case p.term.IsZero():
-		p.out.Term = max(p.least, 1)
-	case p.resting:
-		p.out.Term = p.term.Number
-	default:
-		return true
-	}
-	return false
 }
 
 // waits reports whether it is too early for something, and has it looked at then.

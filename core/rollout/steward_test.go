@@ -488,17 +488,24 @@ func TestLost(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		group  Group
+		usual  time.Duration // Want.LostAfter
 		silent time.Duration
 		want   string // of the steward while the worker is silent
 		gone   string // the machine that is removed when it is heard again
 	}{
-		{"no word", Group{}, 4 * time.Second, "make", "new"},
-		{"replace", Group{OnLost: Replace}, 4 * time.Second, "make", "new"},
-		{"fenced", Group{OnLost: Fenced}, 4 * time.Second, "make", "old"},
-		{"never", Group{OnLost: Never}, time.Hour, "", "new"},
-		{"a volume", Group{Config: &machine.Config{Image: "i", Mounts: mount}}, time.Hour, "", "new"},
-		{"later", Group{LostAfter: after}, 59 * time.Second, "", "new"},
-		{"later, over", Group{LostAfter: after}, time.Minute, "make", "new"},
+		{"no word", Group{}, 0, 4 * time.Second, "make", "new"},
+		{"replace", Group{OnLost: Replace}, 0, 4 * time.Second, "make", "new"},
+		{"fenced", Group{OnLost: Fenced}, 0, 4 * time.Second, "make", "old"},
+		{"never", Group{OnLost: Never}, 0, time.Hour, "", "new"},
+		{"a volume", Group{Config: &machine.Config{Image: "i", Mounts: mount}}, 0, time.Hour, "", "new"},
+		{"pace wan", Group{}, 10 * time.Second, 9 * time.Second, "", "new"},
+		{"pace wan, over", Group{}, 10 * time.Second, 10 * time.Second, "make", "new"},
+		{"pace wan, and a word", Group{LostAfter: after}, 10 * time.Second, 59 * time.Second, "", "new"},
+		{"it stops", Group{StopAfter: &machine.Duration{Duration: 2 * time.Second}}, 0, 3 * time.Second, "make", "new"},
+		{"it stops late", Group{Single: true, StopAfter: after}, 0, time.Hour, "", "new"},
+		{"single", Group{Single: true}, 0, time.Hour, "", "new"},
+		{"later", Group{LostAfter: after}, 0, 59 * time.Second, "", "new"},
+		{"later, over", Group{LostAfter: after}, 0, time.Minute, "make", "new"},
 	} {
 		g := tt.group
 		g.Name, g.Replicas = "web", 1
@@ -509,7 +516,7 @@ func TestLost(t *testing.T) {
 		if err := r.Check(); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
+		want := &Want{App: "a", Release: r, LostAfter: tt.usual, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
 		old := Standing{ID: "old", Worker: "w1", State: machine.Started, Unheard: true, Silent: now.Add(-tt.silent),
 			Replica: machine.Replica{Group: "web", Epoch: 4096, Spec: g.Spec(0, 0)}}
 		look := func(standing ...Standing) (got string) {
@@ -542,6 +549,12 @@ func TestLost(t *testing.T) {
 	for name, g := range map[string]Group{
 		"a word":                    {OnLost: "perhaps"},
 		"no time":                   {LostAfter: &machine.Duration{}},
+		"a stop too late":           {StopAfter: &machine.Duration{Duration: 2*time.Second + 1}},
+		"a stop too late for wan":   {LostAfter: after, StopAfter: after},
+		"a stop at once":            {OnLost: Never, StopAfter: &machine.Duration{}},
+		"a single that is replaced": {Single: true, OnLost: Replace},
+		"a single that is fenced":   {Single: true, OnLost: Fenced},
+		"two of a single":           {Single: true, Replicas: 2},
 		"a volume that is replaced": {OnLost: Replace, Config: &machine.Config{Image: "i", Mounts: mount}},
 	} {
 		if g.Name = "web"; g.Config == nil {

@@ -89,10 +89,12 @@ func (g *Group) strategy() Strategy { return cmp.Or(g.update().Strategy, Rolling
 // exclusive says why two machines of one replica cannot be up at once; "" where they can.
 func (g *Group) exclusive() string {
 	switch {
+	case g.Single:
+		return "it is single"
 	case len(g.Config.Mounts) > 0:
-		return "a volume"
+		return "its volume has one machine"
 	case g.Config.Network != nil && len(g.Config.Network.Publish) > 0:
-		return "a published port"
+		return "its published port has one machine"
 	}
 	return ""
 }
@@ -208,11 +210,10 @@ func (g *Group) checkUpdate() error {
 		return invalid("group %s says update.on_failure = %q; use %s, %s or %s", g.Name,
 			fault.Clip(string(u.OnFailure), 40), Undo, Pause, GoOn)
 	case why != "" && u.Order == StartFirst:
-		return invalid("group %s has %s, which two machines cannot have at once, so update.order = start-first cannot "+
-			"be: say stop-first, or leave it out", g.Name, why)
+		return invalid("group %s says update.order = start-first, and %s: say stop-first, or leave it out", g.Name, why)
 	case g.order() == StopFirst && u.Strategy == BlueGreen:
-		return invalid("group %s has its old machines go first (%s), so update.strategy = bluegreen cannot be: use "+
-			"rolling", g.Name, cmp.Or(why, when(u.Order == StopFirst, "update.order"), "a port of the host"))
+		return invalid("group %s says update.strategy = bluegreen, and its old machines go first, as %s: use rolling",
+			g.Name, cmp.Or(why, when(u.Order == StopFirst, "update.order says so"), "they have a port of the host"))
 	case u.MaxSurge != "" && (u.Strategy == BlueGreen || u.Strategy == Immediate || g.order() == StopFirst):
 		return invalid("group %s says update.max_surge, which %s does not use: leave it out", g.Name,
 			cmp.Or(when(g.order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))

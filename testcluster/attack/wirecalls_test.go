@@ -79,7 +79,8 @@ func workerCalls(id, mark, witness string) []call {
 			return err
 		}},
 		{route: "term", ask: func(ctx context.Context, w *wire.Worker) error {
-			return answered(w.Obey(ctx, app, cluster.Term{Number: 1, Member: cluster.WorkerID(mark)}))
+			_, err := w.Obey(ctx, app, cluster.Term{Number: 1, Member: cluster.WorkerID(mark)})
+			return answered(err)
 		}},
 		{route: "lease", ask: func(ctx context.Context, w *wire.Worker) error {
 			l, err := w.Lease(ctx, lifecycle.LeaseCommand{App: app, Machine: id, TTL: time.Minute, Owner: mark})

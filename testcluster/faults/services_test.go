@@ -147,6 +147,154 @@ func TestAServiceOutlivesAHost(t *testing.T) {
 	})
 }
 
+// TestAllHostsOfAServiceComeBack after a power cut, one some seconds before the others: it makes no machine in the place of
+// theirs.
+func TestAllHostsOfAServiceComeBack(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 3)
+		k.whole(3, 0, 1, 2)
+		before := k.machines(0)
+		for _, m := range k.ms {
+			m.PowerOff()
+		}
+		if err := k.ms[0].Start(); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the first host answers", func() bool {
+			_, err := k.status(t.Context(), 0)
+			return err == nil
+		})
+		<-time.After(6 * time.Second)
+		for _, m := range k.ms[1:] {
+			if err := m.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waittest.Until(t, "they are back", func() bool { return k.ms[1].Ready() == 2 && k.ms[2].Ready() == 2 })
+		k.whole(3, 0, 1, 2)
+		if now := k.machines(0); !slices.Equal(now, before) {
+			t.Errorf("the machines were %v, and are %v", before, now)
+		}
+	})
+}
+
+// TestASingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
+// is made in its place, nor for another one, until all are heard again; then that one is, and the first has run on.
+func TestASingleIsNeverDoubled(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 0)
+		single := func(app string) {
+			r := sleepers(1, "1000000")
+			r.Groups[0].Single = true
+			if _, err := k.ms[0].Client().Deploy(t.Context(), app, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		single(shop)
+		at := k.whole(1, 0, 1, 2)
+		t.Logf("made %v after it was wanted", time.Since(begin))
+		cut := slices.IndexFunc(k.ms, func(m *faults.Member) bool { return at[string(m.Worker())] == 1 })
+		others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == cut })
+		if err := k.hosts.Part(func(i int) bool { return i == cut }); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, "the host is not heard", func() bool {
+			s, err := k.status(t.Context(), others[0])
+			return err == nil && len(s.Slots) == 1 && s.Slots[0].Unheard && s.Slots[0].Waits != ""
+		})
+		k.ms[others[1]].Signal("agent", 9) // perhaps the steward; the other one is, or becomes it
+		scaled := func(n int) {
+			to := api.Scale{Counts: map[string]int{"web": n}}
+			if _, err := k.ms[others[0]].Client().Scale(t.Context(), shop, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		scaled(0) // and 1 again: its machine at the cut host is not forgotten
+		scaled(1)
+		t.Logf("the host is cut off, and an agent was killed, %v after it was wanted", time.Since(begin))
+		<-time.After(8 * time.Second)
+		if n := k.runs(0, "1000000") + k.runs(1, "1000000") + k.runs(2, "1000000"); n != 1 {
+			t.Errorf("%d machines run while the host is cut off", n)
+		}
+		if err := k.hosts.Heal(); err != nil {
+			t.Fatal(err)
+		}
+		k.whole(1, 0, 1, 2)
+		t.Logf("all is well %v after it was wanted", time.Since(begin))
+		if n := k.runs(0, "1000000") + k.runs(1, "1000000") + k.runs(2, "1000000"); n != 1 {
+			t.Errorf("%d machines run in the end", n)
+		}
+	})
+}
+
+// TestAMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
+// elsewhere; where it is waited for instead it is started when its host is heard.
+func TestAMachineStopsThatIsCutOff(t *testing.T) {
+	apart(t, func() {
+		k := newKept(t, 0)
+		r := sleepers(1, "1000000")
+		r.Groups[0].StopAfter = &machine.Duration{Duration: 2 * time.Second}
+		r.Groups[0].LostAfter = &machine.Duration{Duration: 4 * time.Second}
+		cut := k.cutOff(r)
+		for n := 0; n == 0; n = k.runs((cut+1)%3, "1000000") + k.runs((cut+2)%3, "1000000") { // until another is made
+			if t.Context().Err() != nil {
+				t.Fatal("no other machine is made")
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		if n := k.runs(cut, "1000000"); n != 0 {
+			t.Error("the machine of the host that is cut off runs, and so does another")
+		}
+		k.healed()
+		r = sleepers(1, "2000000")
+		r.Groups[0].StopAfter, r.Groups[0].Single = &machine.Duration{Duration: time.Second}, true
+		cut = k.cutOff(r)
+		before := k.machines(cut)
+		waittest.Until(t, "the machine stops", func() bool { return k.runs(cut, "2000000") == 0 })
+		k.healed()
+		if now := k.machines(0); !slices.Equal(now, before) || k.runs(cut, "2000000") != 1 {
+			t.Errorf("the machine was %v, and is %v", before, now)
+		}
+	})
+}
+
+// cutOff has a release of one replica wanted, and then cuts off the host of its machine, which is returned.
+func (k *kept) cutOff(r api.NewRelease) (host int) {
+	k.t.Helper()
+	if _, err := k.ms[0].Client().Deploy(k.t.Context(), shop, r); err != nil {
+		k.t.Fatal(err)
+	}
+	at := k.whole(1, 0, 1, 2)
+	host = slices.IndexFunc(k.ms, func(m *faults.Member) bool { return at[string(m.Worker())] == 1 })
+	if err := k.hosts.Part(func(i int) bool { return i == host }); err != nil {
+		k.t.Fatal(err)
+	}
+	return host
+}
+
+// healed ends all cuts, and waits until each member sees one replica.
+func (k *kept) healed() {
+	k.t.Helper()
+	if err := k.hosts.Heal(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.whole(1, 0, 1, 2)
+}
+
+// machines lists the machines of the service by replica, as a member knows them.
+func (k *kept) machines(member int) (ids []string) {
+	k.t.Helper()
+	s, err := k.status(k.t.Context(), member)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, x := range s.Slots {
+		ids = append(ids, x.Machine)
+	}
+	return ids
+}
+
 // TestTheStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
 func TestTheStewardOfAServiceDies(t *testing.T) {
 	apart(t, func() {

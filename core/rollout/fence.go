@@ -1,0 +1,210 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/backoff"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// A group whose machines are never replaced while their worker is silent needs more than the fleet's word that a slot is
+// empty: an order of an earlier steward may be on its way to a worker, and what a worker has made may not be told yet. So
+// before a machine is made for such a slot each worker of the cluster obeys the steward's term, and tells what it has then.
+// What it has afterwards is known: earlier orders are refused there, and the steward's own end before it counts on them.
+
+// Peer is a worker of the cluster, as long as nobody removed it.
+type Peer struct {
+	ID    cluster.WorkerID
+	Heard bool
+}
+
+// Found is a machine of a service that a worker told of when it obeyed.
+type Found struct {
+	ID string
+	Slot
+}
+
+// readAgain is when a worker is read again that told of a machine which the fleet does not have.
+const readAgain = time.Second
+
+var obeyAgain = backoff.Doubling{Base: 500 * time.Millisecond, Most: 15 * time.Second}
+
+// fence is what a steward knows of the workers that obey its term.
+type fence struct {
+	term  cluster.Term // that all of this is of
+	reads map[cluster.WorkerID]*reading
+	slots map[Slot]*fenced
+	count uint64 // of calls to obey, in the order in which they began
+}
+
+// reading is what a worker told when it obeyed.
+type reading struct {
+	busy     bool      // it is being asked
+	known    bool      // it has obeyed: has is what it had
+	asked    uint64    // the newest call, counted over all workers
+	began    time.Time // of that
+	call     uint64    // that was answered
+	has      []Found
+	failures int // in a row
+	again    time.Time
+}
+
+// fenced is the newest machine that was made for a slot in the fence's term.
+type fenced struct {
+	made  string           // "": none
+	at    cluster.WorkerID // that has it; "": the fleet has not told yet
+	after uint64           // the newest call when the steward knew that it was made
+}
+
+func newFence() fence {
+	return fence{reads: map[cluster.WorkerID]*reading{}, slots: map[Slot]*fenced{}}
+}
+
+// Fences reports whether machines of the release are made only when all workers obey.
+func (r *Release) Fences() bool {
+	return slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never })
+}
+
+// empty reports whether no machine can be up for a slot, apart from those that its machine is to be made beside; else it
+// sees to what it needs to know. There is a term.
+func (p *pass) empty(slot Slot, g *Group) bool {
+	if p.slot(slot).making > 0 || slices.ContainsFunc(p.standing, func(m Standing) bool {
+		return m.slot() == slot && m.State != machine.Destroyed && !p.removed(p.now, m.ID) &&
+			(g.Single || m.Unheard || m.goes())
+	}) {
+		return false
+	}
+	f := &p.fence
+	if f.term != p.term {
+		*f = newFence()
+		f.term = p.term
+	}
+	if f.slots[slot] == nil {
+		f.slots[slot] = &fenced{}
+	}
+	ok := true
+	for _, w := range p.want.Workers {
+		ok = p.heeds(w, slot) && ok
+	}
+	return ok
+}
+
+// heeds reports whether a worker obeys the term and has no machine for a slot that the fleet does not have.
+func (p *pass) heeds(w Peer, slot Slot) bool {
+	r, last := p.fence.reads[w.ID], p.fence.slots[slot]
+	if r == nil {
+		r = &reading{}
+		p.fence.reads[w.ID] = r
+	}
+	fresh := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
+	hides := slices.ContainsFunc(r.has, func(x Found) bool {
+		return x.Slot == slot && !p.removed(p.now, x.ID) &&
+			!slices.ContainsFunc(p.standing, func(m Standing) bool { return m.ID == x.ID })
+	})
+	switch {
+	case fresh && !hides:
+		return true
+	case !w.Heard || r.busy || p.waits(r.again) || fresh && p.waits(r.began.Add(readAgain)):
+		return false
+	}
+	p.fence.count++
+	r.busy, r.began, r.asked = true, p.now, p.fence.count
+	p.out.Obey = append(p.out.Obey, w.ID)
+	return false
+}
+
+// Obeyed tells that a worker which was to obey a term has done so, and has these machines of the service, destroyed ones
+// left out; or why it has not.
+func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has []Found, err error) {
+	s.under--
+	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
+		s.outbid(e)
+	}
+	r := s.fence.reads[w]
+	if t != s.fence.term || r == nil {
+		return // of a fence that is no more
+	}
+	r.busy = false
+	if err != nil {
+		r.again = now.Add(after(err, obeyAgain, r.failures))
+		r.failures++
+		return
+	}
+	r.known, r.call, r.has, r.failures, r.again = true, r.asked, has, 0, time.Time{}
+}
+
+// note notes at which workers the machines are that were made behind the fence, and forgets workers that were removed
+// from the cluster.
+func (f *fence) note(standing []Standing, workers []Peer) {
+	if len(f.slots) == 0 {
+		return
+	}
+	maps.DeleteFunc(f.reads, func(id cluster.WorkerID, r *reading) bool {
+		return !slices.ContainsFunc(workers, func(w Peer) bool { return w.ID == id })
+	})
+	for i := range standing {
+		if x := f.slots[standing[i].slot()]; x != nil && x.made == standing[i].ID {
+			x.at = standing[i].Worker
+		}
+	}
+}
+
+// ended notes how a make ended. Where nobody knows whether there is a machine now, the term is over: in the next one all
+// workers refuse the order if it is still on its way, and tell of the machine if it is made.
+func (s *Steward) ended(o *Order, err error) {
+	x := s.fence.slots[o.Slot()]
+	switch {
+	case x == nil || o.Term != s.fence.term:
+	case err == nil:
+		*x = fenced{made: o.Machine, after: s.fence.count}
+	case uncertain(err) && s.term == o.Term:
+		s.over(s.term.Number)
+	}
+}
+
+// uncertain reports whether a make that failed may have made a machine. A refusal says that it has not.
+func uncertain(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.Denied, fault.NotFound, fault.Conflict, fault.Precondition, fault.Exhausted:
+		return false
+	}
+	return true
+}
+
+// Silent lists the workers that no machine is made without for an empty slot of a group, as they are not heard and may
+// have one: none where others take the place of what they have.
+func (g *Group) Silent(workers []Peer) (ids []cluster.WorkerID) {
+	if g.Lost() != Never {
+		return nil
+	}
+	for _, w := range workers {
+		if !w.Heard {
+			ids = append(ids, w.ID)
+		}
+	}
+	return ids
+}
+
+// Awaits says in one sentence what no machine is made without for a slot of a group, as Silent lists it.
+func Awaits(slot Slot, silent []cluster.WorkerID) string {
+	const most = 3
+	names := make([]string, 0, most)
+	for _, w := range silent[:min(len(silent), most)] {
+		names = append(names, string(w))
+	}
+	list, is, it := "worker "+strings.Join(names, ", "), "is", "it"
+	if len(silent) > 1 {
+		list, is, it = "workers "+strings.Join(names, ", "), "are", "each of them"
+	}
+	if n := len(silent) - most; n > 0 {
+		list = fmt.Sprintf("%s and %d more", list, n)
+	}
+	return fmt.Sprintf("no machine is made for %s while %s %s not heard, as %s may have one; if %s never comes back, "+
+		"remove it: souk node rm %s", slot, list, is, it, it, names[0])
+}
