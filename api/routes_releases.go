@@ -182,13 +182,14 @@ type Rollout struct {
 	Number  uint64         `json:"number"` // of the head that began it
 	Release string         `json:"release"`
 	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none: there is none
+	InForce string         `json:"in_force"`         // the release that the machines are to be like now
 	State   rollout.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
 	// Asked says of a paused one that somebody asked for it, By who; else it failed.
 	Asked  bool             `json:"asked,omitempty"`
 	By     string           `json:"by,omitempty"`
 	Step   int              `json:"step"`          // how many steps of its canary are over
 	Steps  int              `json:"steps"`         // how many it has; 0: no group has a canary
-	Why    string           `json:"why,omitempty"` // why it is undone, or paused as it failed
+	Why    string           `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
 	Failed []RolloutFailure `json:"failed"`        // replicas that failed, at most 8
 	Since  time.Time        `json:"since"`         // since when state and step are so
 }

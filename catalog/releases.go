@@ -78,60 +78,52 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 // release is NotFound, code no_service.
 func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
 	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(*rollout.Head, *rollout.Release,
-		*rollout.Progress) (rollout.Change, error) {
+	return c.follow(app, by, parent, now, func(*rollout.Rollout) (rollout.Change, error) {
 		return rollout.Change{Counts: counts, Why: rollout.WhyScale}, nil
 	})
 }
 
 // Restart enters a head that wants each machine of a service anew, as it is. Errors are those of Scale.
 func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(*rollout.Head, *rollout.Release,
-		*rollout.Progress) (rollout.Change, error) {
+	return c.follow(app, by, parent, now, func(*rollout.Rollout) (rollout.Change, error) {
 		return rollout.Change{Restart: true, Why: rollout.WhyRestart}, nil
 	})
 }
 
 // Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
-// rollout. Numbers that somebody set stay as over a deploy. Errors are those of Scale, and of rollout.Head.Rollback.
+// rollout. Numbers that somebody set stay as over a deploy. Errors are those of Scale, and of rollout.Rollout.Rollback.
 func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(h *rollout.Head, _ *rollout.Release,
-		p *rollout.Progress) (rollout.Change, error) {
-		return h.Rollback(app, release, p)
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Rollback(release)
 	})
 }
 
-// Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Head.Pause.
+// Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Rollout.Pause.
 func (c *Catalog) Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
-		p *rollout.Progress) (rollout.Change, error) {
-		return h.Pause(app, r, p)
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Pause()
 	})
 }
 
 // Resume enters a head by which a rollout goes on, or is tried again. Errors are those of Scale.
 func (c *Catalog) Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
-		p *rollout.Progress) (rollout.Change, error) {
-		return h.Resume(r, p), nil
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Resume(), nil
 	})
 }
 
 // Promote enters a head by which so many steps of a canary are over, or all of them; 0 is one more than are. Errors are
-// those of Scale, and of rollout.Head.Promote.
+// those of Scale, and of rollout.Rollout.Promote.
 func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *string,
 	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(h *rollout.Head, r *rollout.Release,
-		p *rollout.Progress) (rollout.Change, error) {
-		return h.Promote(app, r, p, steps, all)
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Promote(steps, all)
 	})
 }
 
-// changer says what a head is to change, of the head that stands, its release (nil: not here) and how far its rollout is.
-type changer func(*rollout.Head, *rollout.Release, *rollout.Progress) (rollout.Change, error)
-
 // follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
-func (c *Catalog) follow(app, by string, parent *string, now time.Time, what changer) (*rollout.Head, error) {
+func (c *Catalog) follow(app, by string, parent *string, now time.Time,
+	what func(*rollout.Rollout) (rollout.Change, error)) (*rollout.Head, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, parent)
@@ -142,7 +134,11 @@ func (c *Catalog) follow(app, by string, parent *string, now time.Time, what cha
 		return nil, NoService(app)
 	}
 	p := c.tenures.all[app].Progress
-	to, err := what(old, c.releases.get(app+"/"+old.Release), &p)
+	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p}
+	if old.Before != nil {
+		stands.Before = c.releases.get(app + "/" + old.Before.Release)
+	}
+	to, err := what(&stands)
 	if err != nil {
 		return nil, err
 	}

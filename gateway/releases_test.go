@@ -214,7 +214,7 @@ func TestRolloutVerbs(t *testing.T) {
 		}
 		return out
 	}
-	if r := state(rollout.RolledWaiting).Rollout; r.Steps != 1 || r.Step != 0 || r.Number != 2 {
+	if r := state(rollout.RolledRunning).Rollout; r.Steps != 1 || r.Step != 0 || r.Number != 2 {
 		t.Errorf("%+v", r)
 	}
 	var h, same api.Head

@@ -30,25 +30,50 @@ func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	if s.Head != nil {
 		h := headAnswer(s.Head)
-		out.Head, out.Rollout = &h, rolloutAnswer(s.Head, s.Release, &t.Progress)
+		out.Head = &h
 	}
 	out.Groups = append(out.Groups, a.groups(&s)...)
+	out.Rollout = rolloutAnswer(&s, out.Groups)
 	answer(w, http.StatusOK, out)
 	return nil
 }
 
-// rolloutAnswer tells of the rollout of a head; nil: an older souk wrote it.
-func rolloutAnswer(h *rollout.Head, r *rollout.Release, p *rollout.Progress) *api.Rollout {
-	s, told := rollout.Tell(h, r, p)
+// rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: an older souk wrote its head.
+func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
+	if of.Head == nil {
+		return nil
+	}
+	r := rollout.Rollout{App: of.App.Name, Head: of.Head, Release: of.Release, Before: of.Before,
+		Progress: of.Tenure.Progress}
+	s, told := r.Tell(func(group string) int {
+		i := slices.IndexFunc(groups, func(g api.GroupStatus) bool { return g.Name == group })
+		if i < 0 {
+			return 0
+		}
+		return fresh(&groups[i])
+	})
 	if !told {
 		return nil
 	}
-	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, State: s.State, Asked: s.Asked,
-		By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Failed: []api.RolloutFailure{}, Since: s.Since}
+	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, InForce: s.InForce, State: s.State,
+		Asked: s.Asked, By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Failed: []api.RolloutFailure{},
+		Since: s.Since}
 	for _, f := range s.Failed {
 		out.Failed = append(out.Failed, api.RolloutFailure(f))
 	}
 	return out
+}
+
+// fresh counts the replicas of a group that have a machine of the release that is ready, or rests.
+func fresh(g *api.GroupStatus) int {
+	at := map[int]bool{}
+	for _, x := range g.Slots {
+		asleep := x.State == machine.Stopped || x.State == machine.Suspended
+		if x.Machine != "" && !x.Old && x.Held == "" && x.Index < g.Wanted && (x.Ready || asleep) {
+			at[x.Index] = true
+		}
+	}
+	return len(at)
 }
 
 // groups tells of each group that is wanted or has machines.

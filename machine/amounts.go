@@ -16,8 +16,8 @@ func ReadCPU(text string) (milli int, err error) {
 	digits := whole + (part + "000")[:max(3, len(part))]
 	n, err := strconv.ParseUint(digits, 10, 31)
 	if err != nil || whole == "" || strings.HasSuffix(text, ".") || len(part) > 3 || n < MinCPUMilli {
-		return 0, fault.New(fault.Invalid, "cpu", "CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, not "+
-			"%q", strconv.FormatFloat(float64(MinCPUMilli)/1000, 'f', -1, 64), fault.Clip(text, 40))
+		return 0, fault.New(fault.Invalid, "cpu", "CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, "+
+			"not %q", strconv.FormatFloat(float64(MinCPUMilli)/1000, 'f', -1, 64), fault.Clip(text, 40))
 	}
 	return int(n), nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// maxFile bounds a file: a release has no more bytes, and a file has comments beside it.
-const maxFile = 4 * rollout.MaxRelease
+// MaxFile bounds the bytes of a file: a release has no more bytes, and a file has comments beside it.
+const MaxFile = 4 * rollout.MaxRelease
 
 // document is a TOML file that was read, and where in it everything stands.
 type document struct {
@@ -31,9 +31,9 @@ type place struct{ key, value int }
 // parse reads a TOML file.
 func parse(name string, text []byte) (*document, error) {
 	d := &document{name: name, text: text, places: map[string]place{}}
-	if len(text) > maxFile {
-		return nil, d.wrong(0, "it has %d bytes, and %d are the most: put large files into the image, or fetch them at "+
-			"start", len(text), maxFile)
+	if len(text) > MaxFile {
+		return nil, d.wrong(0, "it has %d bytes, and %d are the most: put large files into the image, or fetch them "+
+			"at start", len(text), MaxFile)
 	}
 	if !utf8.Valid(text) {
 		return nil, d.wrong(validTo(text), "it is no UTF-8 text from here on: save it as UTF-8")

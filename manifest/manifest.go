@@ -113,7 +113,8 @@ func (TOML) Load(name string, text []byte) (*Manifest, error) {
 		return nil, d.refuse(nil, "it cannot be read: %v", err)
 	}
 	if len(f.Groups) == 0 {
-		return nil, d.refuse(nil, "it has no group, so there is nothing to run: add one, as in [groups.web] with an image")
+		return nil, d.refuse(nil, "it has no group, so there is nothing to run: add one, as in [groups.web] with an "+
+			"image")
 	}
 	m := &Manifest{App: f.App, Release: api.NewRelease{Note: f.Note}}
 	for _, name := range d.groups(&f) {
@@ -152,12 +153,12 @@ func (d *document) group(name string, g *group) error {
 		return nil
 	}
 	if c.Size != "" {
-		return d.refuse([]string{"groups", name, "size"}, "groups.%s.size is a preset, which does not go with memory, cpu "+
-			"and cpus: say one of the two", name)
+		return d.refuse([]string{"groups", name, "size"}, "groups.%s.size is a preset, which does not go with memory, "+
+			"cpu and cpus: say one of the two", name)
 	}
 	if g.CPU != nil && g.CPUs != nil {
-		return d.refuse([]string{"groups", name, "cpu"}, "groups.%s has cpu and cpus, which both say how much CPU, cpu in "+
-			"cores and cpus in CPUs of the kind: say one of them", name)
+		return d.refuse([]string{"groups", name, "cpu"}, "groups.%s has cpu and cpus, which both say how much CPU, "+
+			"cpu in cores and cpus in CPUs of the kind: say one of them", name)
 	}
 	if c.Guest == nil {
 		c.Guest = new(machine.Guest)
@@ -192,8 +193,8 @@ func (d *document) command(name string, g *group) error {
 	switch {
 	case len(g.Command) == 0:
 	case len(init.Exec) > 0 || len(init.Cmd) > 0:
-		return d.refuse([]string{"groups", name, "command"}, "groups.%s.command is said by groups.%s.init, too: say it "+
-			"once", name, name)
+		return d.refuse([]string{"groups", name, "command"}, "groups.%s.command is said by groups.%s.init, too: say "+
+			"it once", name, name)
 	case machine.IsHostImage(g.Config.Image):
 		init.Exec = g.Command
 	default:

@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 		{"app = \"a\"\napp = \"b\"", `2:1: `},
 		{"app = \"ä\" x", `1:11: `},
 		{"app = \"\xff\"", `1:8: it is no UTF-8 text from here on: save it as UTF-8`},
-		{"#" + strings.Repeat("x", maxFile), `1:1: it has 1048577 bytes, and 1048576 are the most: put large files into the image, or fetch them at start`},
+		{"#" + strings.Repeat("x", MaxFile), `1:1: it has 1048577 bytes, and 1048576 are the most: put large files into the image, or fetch them at start`},
 	} {
 		_, err := TOML{}.Load("souk.toml", []byte(x.text))
 		got := ""

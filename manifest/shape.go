@@ -112,7 +112,9 @@ func (d *document) entries(x map[string]any, elem reflect.Type, path []string) e
 // ordered returns the keys of a table as the file has them, so that the first mistake is told first.
 func (d *document) ordered(x map[string]any, path []string) []string {
 	keys := slices.Sorted(maps.Keys(x))
-	slices.SortStableFunc(keys, func(a, b string) int { return d.at(under(path, a)...).key - d.at(under(path, b)...).key })
+	slices.SortStableFunc(keys, func(a, b string) int {
+		return d.at(under(path, a)...).key - d.at(under(path, b)...).key
+	})
 	return keys
 }
 
@@ -171,7 +173,8 @@ func (d *document) whole(n int64, t reflect.Type, path []string) error {
 	case zero.CanUint() && n < 0:
 		return d.wrong(d.at(path...).value, "%s is %d, and must not be below 0", text(path), n)
 	case zero.CanInt() || zero.CanUint():
-		return d.wrong(d.at(path...).value, "%s is %d, and must be a number of at most %d bits", text(path), n, t.Bits())
+		return d.wrong(d.at(path...).value, "%s is %d, and must be a number of at most %d bits", text(path), n,
+			t.Bits())
 	}
 	return d.mistyped(n, wanted(t), path)
 }

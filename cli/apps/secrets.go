@@ -13,7 +13,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -149,7 +149,7 @@ func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb 
 	err = cl.SetSecrets(cmd.Context(), app, values)
 	if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && verb == "set" {
 		// As with run, the default app is made when it is first needed.
-		if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppExists(made) {
+		if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !releases.AppExists(made) {
 			return made
 		}
 		err = cl.SetSecrets(cmd.Context(), app, values)

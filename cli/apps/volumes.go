@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -75,7 +76,7 @@ func cmdVolumeCreate(c *cli.Env) *cobra.Command {
 		}
 		v, err := cl.CreateVolume(cmd.Context(), app, spec)
 		if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && from == "" {
-			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !machines.AppExists(made) {
+			if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !releases.AppExists(made) {
 				return made
 			}
 			v, err = cl.CreateVolume(cmd.Context(), app, spec)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -79,7 +80,7 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 	r := api.GangRequest{Size: o.size, Min: o.min, Same: o.same, Wait: o.wait.Seconds(), Launch: l}
 	g, err := cl.LaunchGang(ctx, app, r)
 	if fault.Is(err, fault.NotFound) {
-		if _, made := cl.CreateApp(ctx, app); made != nil && !AppExists(made) {
+		if _, made := cl.CreateApp(ctx, app); made != nil && !releases.AppExists(made) {
 			done()
 			return made
 		}

@@ -86,8 +86,7 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	case c.JSON:
 		c.JSONLine(c.Out, out)
 	case o.detach:
-		c.Printf("release %s of %s is made, number %d\n", made.Release, app, made.Head.Number)
-		c.Field("next", "souk status --app %s", app)
+		releases.Made(c, app, &made)
 	default:
 		releases.Show(c, out.Service)
 	}
@@ -122,7 +121,7 @@ func releaseWith(ctx context.Context, cl *client.Client, app string,
 	s, err := cl.Service(ctx, app)
 	switch {
 	case fault.CodeOf(err) == "app_not_found":
-		return api.NewRelease{Groups: []api.NewGroup{group}, Parent: &none}, makeApp(ctx, cl, app)
+		return api.NewRelease{Groups: []api.NewGroup{group}, Parent: &none}, releases.MakeApp(ctx, cl, app)
 	case fault.CodeOf(err) == "no_service":
 		return api.NewRelease{Groups: []api.NewGroup{group}, Parent: &none}, nil
 	case err != nil:
@@ -142,12 +141,4 @@ func releaseWith(ctx context.Context, cl *client.Client, app string,
 		in.Groups[at] = group
 	}
 	return in, nil
-}
-
-// makeApp makes an app that is not there.
-func makeApp(ctx context.Context, cl *client.Client, app string) error {
-	if _, err := cl.CreateApp(ctx, app); err != nil && !AppExists(err) {
-		return err
-	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -311,7 +312,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
 		// Where the app is there now others have just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
-			if made := makeApp(ctx, cl, app); made != nil {
+			if made := releases.MakeApp(ctx, cl, app); made != nil {
 				return nil, made
 			}
 		}
@@ -344,12 +345,6 @@ func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 			now.Because())
 	}
 	return now, err
-}
-
-// AppExists says that somebody else made the app in the meantime, which is as good.
-func AppExists(err error) bool {
-	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
-	return ok && a.Status == "name_taken"
 }
 
 // KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there, and is left out where it has

@@ -1,5 +1,5 @@
-// Package releases has the commands for what is wanted of an app and kept: souk releases and scale, and what souk run and
-// status say of it.
+// Package releases has the commands for what is wanted of an app and kept: souk deploy, scale, releases and those
+// that lead a rollout, and what souk run and status say of it.
 package releases
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/manifest"
 )
 
 // Releases makes the command "souk releases".
@@ -27,10 +28,15 @@ id or at least the first 6 digits of it, tell what that one says.
          again; overtaken was made at the same time as another, on two sides of a cut of the network, and lost
   WHY    deploy, scale, restart, rollback, pause, resume or promote
   GROUPS how many machines of each group were wanted`,
-		Example: "  souk releases shop\n  souk releases shop 3f9a01\n" +
+		Example: "  souk releases shop\n  souk releases shop 3f9a01\n  souk releases shop 3f9a01 --toml > souk.toml\n" +
 			"  souk releases shop --json | jq -r '.[] | select(.state == \"overtaken\").release'",
 		Args: cli.Args(1, 2, "an app, and at most one of its releases")}
+	asTOML := false
+	cmd.Flags().BoolVar(&asTOML, "toml", false, "with RELEASE: print it as a file that \"souk deploy\" takes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if asTOML && (len(args) < 2 || c.JSON) {
+			return cli.Usagef("--toml prints one release: name it, and leave --json out")
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err
@@ -39,6 +45,9 @@ id or at least the first 6 digits of it, tell what that one says.
 			r, err := cl.Release(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return known(args[0], err)
+			}
+			if asTOML {
+				return printTOML(c, args[0], &r)
 			}
 			if c.JSON {
 				c.JSONLine(c.Out, r)
@@ -59,6 +68,16 @@ id or at least the first 6 digits of it, tell what that one says.
 		return nil
 	}
 	return cmd
+}
+
+// printTOML prints a release as a souk.toml.
+func printTOML(c *cli.Env, app string, r *api.Release) error {
+	text, err := manifest.Write(app, &api.NewRelease{Groups: r.Groups, Note: r.Note})
+	if err != nil {
+		return err
+	}
+	_, err = c.Out.Write(text)
+	return err
 }
 
 func printReleases(c *cli.Env, list []api.ReleaseEntry) {

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -41,6 +42,58 @@ func slots(ready int, list ...api.SlotStatus) api.ServiceStatus {
 	s := status("r1", 3, ready)
 	s.Groups[1].Slots = list
 	return s
+}
+
+// rolling is a status whose rollout is in a state.
+func rolling(state rollout.Rolled, ready int) api.ServiceStatus {
+	s := status("r1", 3, ready)
+	s.Rollout = &api.Rollout{Number: 1, Release: "r1", Before: "r0", InForce: "r1", State: state, Why: "it dies",
+		Steps: 2}
+	return s
+}
+
+// TestAwaitRollout waits for the rollout of a release, whatever its groups have, and ends with why where it is undone or
+// paused. A member that has not heard of the release yet is asked again.
+func TestAwaitRollout(t *testing.T) {
+	head := &api.Head{ID: "h", Release: "r1", Number: 2}
+	stale := status("r0", 3, 3)
+	newer := func(s api.ServiceStatus) api.ServiceStatus {
+		s.Head.Number = 2
+		return s
+	}
+	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
+	for name, x := range map[string]struct {
+		all   []api.ServiceStatus
+		group string
+		code  string
+		told  string
+	}{
+		"done": {all: []api.ServiceStatus{stale, at(rollout.RolledRunning, 3), at(rollout.RolledDone, 1)},
+			told: "db of shop: 0 of 7 ready, 0 there; web of shop: 3 of 3 ready"},
+		"waiting": {all: []api.ServiceStatus{at(rollout.RolledWaiting, 1), at(rollout.RolledDone, 3)},
+			told: `; it waits at step 1 of 2: "souk promote shop" has it go on`},
+		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
+			code: "undone", told: "shop: it dies; release r1 is made again"},
+		"paused":    {all: []api.ServiceStatus{at(rollout.RolledPaused, 3)}, code: "paused"},
+		"overtaken": {all: []api.ServiceStatus{newer(status("r2", 3, 3))}, code: "overtaken"},
+		"a group, undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
+			group: "web", code: "undone"},
+		"a group, done": {all: []api.ServiceStatus{at(rollout.RolledRunning, 3), at(rollout.RolledDone, 3)},
+			group: "web", told: "souk: web of shop: 3 of 3 ready"},
+		"of an older member": {all: []api.ServiceStatus{newer(status("r1", 3, 0)), newer(slots(3))}, group: "web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs bytes.Buffer
+			c := &cli.Env{Err: &errs}
+			_, err := Await(t.Context(), c, serve(t, func(int) {}, x.all...), "shop", x.group, head)
+			if fault.CodeOf(err) != x.code && err != nil || err == nil && x.code != "" {
+				t.Error(err)
+			}
+			if !strings.Contains(errs.String(), x.told) {
+				t.Errorf("%q is not told:\n%s", x.told, errs.String())
+			}
+		})
+	}
 }
 
 // TestAwait waits for the machines of one group, tells each change once, and ends where another release is wanted or it

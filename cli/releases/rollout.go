@@ -105,6 +105,9 @@ func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 	if r.Why != "" {
 		c.Field("why", "%s", r.Why)
 	}
+	if len(r.Failed) == 1 && r.Failed[0].Why == r.Why {
+		return
+	}
 	for _, f := range r.Failed {
 		c.Field("failed", "%s: %s", failedText(&f), f.Why)
 	}
@@ -168,8 +171,8 @@ func outcome(app string, r *api.Rollout) error {
 		return fault.New(fault.Precondition, "paused", "the rollout of release %s of %s was paused by %s; \"souk "+
 			"resume %s\" has it go on", rollout.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
 	case r.State == rollout.RolledPaused:
-		return fault.New(fault.Precondition, "paused", "release %s of %s failed and is paused: %s; \"souk resume %s\" "+
-			"has it go on, \"souk rollback %s\" undoes it", rollout.Short(r.Release), app, why, app, app)
+		return fault.New(fault.Precondition, "paused", "release %s of %s failed and is paused: %s; deploy another, or "+
+			"\"souk resume %s\" tries this one again", rollout.Short(r.Release), app, why, app)
 	}
 	return nil
 }

@@ -2,14 +2,12 @@ package releases
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 )
@@ -55,8 +53,8 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 
 // inForce returns the release that the machines are to be like now.
 func inForce(s *api.ServiceStatus) string {
-	if r := s.Rollout; r != nil && (r.State == rollout.RolledUndoing || r.State == rollout.RolledUndone) {
-		return r.Before
+	if s.Rollout != nil {
+		return s.Rollout.InForce
 	}
 	return s.Head.Release
 }
@@ -137,56 +135,4 @@ func given(app string, g *api.GroupStatus) error {
 		}
 	}
 	return nil
-}
-
-// Await waits until all machines that are wanted of a group are ready, and returns what there is then. It says on stderr
-// how far that is. A release that is made meanwhile ends it, as does ctx; the service goes on.
-func Await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
-	h *api.Head) (last api.ServiceStatus, err error) {
-	next := "souk status --app " + app
-	err = c.Outlast(ctx, cl, app, next, func(ctx context.Context) error {
-		last, err = await(ctx, c, cl, app, group, h)
-		return err
-	})
-	if ctx.Err() != nil {
-		c.Note("the machines of %s are seen to all the same; \"%s\" tells how far that is", app, next)
-	}
-	return last, err
-}
-
-func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
-	h *api.Head) (api.ServiceStatus, error) {
-	told := ""
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		s, err := cl.Service(ctx, app)
-		switch {
-		case ctx.Err() != nil:
-			return s, context.Cause(ctx)
-		case err != nil:
-			return s, err
-		case s.Head != nil && s.Head.Release != h.Release:
-			return s, fault.New(fault.Conflict, "overtaken",
-				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
-				rollout.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
-		}
-		for i := range s.Groups {
-			g := &s.Groups[i]
-			if g.Name != group {
-				continue
-			}
-			if s.Why == "" && g.Ready >= g.Wanted && !replacing(g) {
-				return s, nil
-			}
-			if err := given(app, g); err != nil {
-				return s, err
-			}
-			if text := fmt.Sprintf("%d of %d ready, %d there", g.Ready, g.Wanted, g.There); text != told {
-				told = text
-				c.Note("%s of %s: %s", group, app, text)
-			}
-		}
-		if err := cli.Pause(ctx, pause); err != nil {
-			return s, err
-		}
-	}
 }

@@ -49,7 +49,7 @@ func sections() []section {
 			{"restart", machines.Restart}, {"suspend", machines.Suspend}, {"signal", machines.Signal},
 			{"wait", machines.Wait}, {"destroy", machines.Destroy}, {"metadata", machines.Metadata},
 			{"lease", machines.Lease}}},
-		{"kept", "Services, whose machines souk keeps:", []entry{{"scale", releases.Scale},
+		{"kept", "Services, whose machines souk keeps:", []entry{{"deploy", releases.Deploy}, {"scale", releases.Scale},
 			{"releases", releases.Releases}, {"pause", releases.Pause}, {"resume", releases.Resume},
 			{"promote", releases.Promote}}},
 		{"requests", "Requests from outside:", []entry{{"services", services.Services}, {"routes", services.Routes},

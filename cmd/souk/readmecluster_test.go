@@ -95,7 +95,8 @@ func clusterSteps() []clusterStep {
 		{on: "a", run: `souk node ls`},
 		{on: "a", run: `souk node uncordon b`},
 		{say: "A service is an app whose machines souk keeps, as many as are wanted. Any member can see to it: which " +
-			"one does needs no\nvote, and when it dies another goes on."},
+			"one does needs no\nvote, and when it dies another goes on. `souk deploy` says it of several groups in a " +
+			"[file](docs/reference/souk-toml.md);\na release whose machines do not come up is undone."},
 		{on: "a", run: `souk run --app shop --replicas 3 -- /bin/sleep infinity`},
 		{say: "The power of c fails. Some seconds later another machine stands for the one that is lost; when c is " +
 			"back, each replica has\none again. How many are wanted can be said to any member."},

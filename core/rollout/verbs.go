@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -24,28 +23,40 @@ const (
 // Over reports whether a rollout goes no further by itself.
 func (s Rolled) Over() bool { return s == RolledDone || s == RolledUndone }
 
-// Story tells of the rollout of a head.
+// Rollout is what there is to know of the rollout of a service, beside its machines.
+type Rollout struct {
+	App      string // its name, for sentences
+	Head     *Head
+	Release  *Release // the head's; nil: not here
+	Before   *Release // that of Head.Before; nil: there is none, or it is not here
+	Progress Progress // as its steward has last written
+}
+
+// Story tells of a rollout.
 type Story struct {
 	Number  uint64 // of the head that began it
 	Release string
 	Before  string // the release that an undo returns to; "": none
+	InForce string // the release that the machines are to be like now
 	State   Rolled
 	Asked   bool   // of paused: somebody asked for it; else it failed
 	By      string // who asked
 	Step    int    // how many steps of its canary are over
-	Steps   int    // how many it has; 0: no group has a canary
-	Why     string // why it is undone or paused; "": not
+	Steps   int    // how many it has; 0: no group has a canary that begins with machines of another release
+	Why     string // why it is undone or paused, or what failed where others went on; "": nothing did
 	Failed  []Failure
 	Since   time.Time // since when state and step are so
 }
 
-// Tell tells of the rollout of a head whose release is r (nil: not here), which is as far as p. ok is false where a souk
-// wrote the head that knew of no rollouts.
-func Tell(h *Head, r *Release, p *Progress) (s Story, ok bool) {
+// Tell tells of a rollout. fresh returns how many replicas of a group have a machine of the release that is ready, or
+// rests; nil: nobody counted. ok is false where a souk wrote the head that knew of no rollouts.
+func (r *Rollout) Tell(fresh func(group string) int) (s Story, ok bool) {
+	h, p := r.Head, &r.Progress
 	if h.Rollout == 0 {
 		return Story{}, false
 	}
-	s = Story{Number: h.Rollout, Release: h.Release, State: RolledRunning, Steps: r.canarySteps(), Since: h.began()}
+	s = Story{Number: h.Rollout, Release: h.Release, InForce: h.InForce(*p).Release, State: RolledRunning,
+		Steps: r.steps(), Since: h.began()}
 	if h.Before != nil {
 		s.Before = h.Before.Release
 	}
@@ -55,45 +66,65 @@ func Tell(h *Head, r *Release, p *Progress) (s Story, ok bool) {
 			s.Since = p.At
 		}
 	}
-	switch asked := h.pausedBy(); {
-	case p.Of(h) && p.Undo && p.State == Done:
+	switch {
+	case r.undone() && p.State == Done:
 		s.State = RolledUndone
-	case p.Of(h) && p.Undo:
-		s.State = RolledUndoing
 	case p.Of(h) && p.State == Done:
 		s.State = RolledDone
 	case p.Of(h) && p.State == Paused:
 		s.State = RolledPaused
+	case r.undone():
+		s.State = RolledUndoing
 	case h.Paused:
+		asked := h.pausedBy()
 		s.State, s.Asked, s.By, s.Since = RolledPaused, true, asked.By, asked.At
-	case r.waits(s.Step) && h.Promoted <= s.Step:
+	case fresh != nil && r.waits(s.Step, fresh):
 		s.State = RolledWaiting
 	}
 	return s, true
 }
 
-// canarySteps returns how many steps the longest canary of the release has.
-func (r *Release) canarySteps() (n int) {
-	if r == nil {
-		return 0
+// undone reports whether what was before is wanted again.
+func (r *Rollout) undone() bool { return r.Progress.Of(r.Head) && r.Progress.Undo }
+
+// canaries returns the groups whose machines of another release a canary replaces.
+func (r *Rollout) canaries() (out []*Group) {
+	if r.Release == nil || r.Before == nil || r.Head.Before == nil {
+		return nil
 	}
-	for i := range r.Groups {
-		n = max(n, len(r.Groups[i].steps()))
+	for i := range r.Release.Groups {
+		if g := &r.Release.Groups[i]; len(g.steps()) > 0 && r.Before.Group(g.Name) != nil {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// steps returns how many steps the longest canary has.
+func (r *Rollout) steps() (n int) {
+	for _, g := range r.canaries() {
+		n = max(n, len(g.steps()))
 	}
 	return n
 }
 
-// waits reports whether, after so many steps, a group of the release waits for a promote.
-func (r *Release) waits(over int) bool {
-	if r == nil {
+// waits reports whether, after so many steps, a promote is waited for, and nothing else.
+func (r *Rollout) waits(over int, fresh func(string) int) (waits bool) {
+	if r.Head.Promoted > over {
 		return false
 	}
-	for i := range r.Groups {
-		if steps := r.Groups[i].steps(); over < len(steps) && steps[over].For == nil {
-			return true
+	for _, g := range r.canaries() {
+		steps := g.steps()
+		if over >= len(steps) {
+			continue
 		}
+		n := r.Head.Count(g)
+		if fresh(g.Name) < min(n, max(1, (steps[over].Percent*n+99)/100)) {
+			return false
+		}
+		waits = waits || steps[over].For == nil
 	}
-	return false
+	return waits
 }
 
 // began returns when the rollout of h began, or as far back as is known.
@@ -124,10 +155,11 @@ func (h *Head) pausedBy() Past {
 // noChange is a change that changes nothing.
 func noChange() Change { return Change{} }
 
-// Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. app is
-// for the sentence of a Precondition, code no_earlier_release: there is none, or it is wanted already.
-func (h *Head) Rollback(app, release string, p *Progress) (Change, error) {
-	in := h.InForce(*p)
+// Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
+// error is a Precondition, code no_earlier_release: there is none, or it is wanted already.
+func (r *Rollout) Rollback(release string) (Change, error) {
+	h := r.Head
+	in := h.InForce(r.Progress)
 	switch {
 	case release != "" && release == in.Release && in == h.target():
 		return noChange(), nil
@@ -135,13 +167,13 @@ func (h *Head) Rollback(app, release string, p *Progress) (Change, error) {
 		return Change{Release: release, Why: WhyBack}, nil
 	case in != h.target():
 		return noChange(), noEarlier("the newest rollout of %s is undone already, and release %s is wanted again: "+
-			"name another one of those that \"souk releases %s\" lists", app, Short(in.Release), app)
+			"name another one of those that \"souk releases %s\" lists", r.App, Short(in.Release), r.App)
 	case h.Before == nil:
 		return noChange(), noEarlier("no release of %s is known to have stood before release %s: name one of those "+
-			"that \"souk releases %s\" lists", app, Short(h.Release), app)
+			"that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	case h.Before.Release == h.Release:
 		return noChange(), noEarlier("the newest rollout of %s is a restart, so release %s stood before it, too: name "+
-			"another one of those that \"souk releases %s\" lists", app, Short(h.Release), app)
+			"another one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	}
 	return Change{Release: h.Before.Release, Why: WhyBack}, nil
 }
@@ -150,16 +182,16 @@ func noEarlier(format string, args ...any) error {
 	return fault.New(fault.Precondition, "no_earlier_release", format, args...)
 }
 
-// Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. r is the release
-// of h. The error is a Precondition, code rollout_over: there is nothing to pause.
-func (h *Head) Pause(app string, r *Release, p *Progress) (Change, error) {
-	s, told := Tell(h, r, p)
+// Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. The error is a
+// Precondition, code rollout_over: there is nothing to pause.
+func (r *Rollout) Pause() (Change, error) {
+	s, told := r.Tell(nil)
 	switch {
 	case !told || s.State == RolledDone:
-		return noChange(), isOver("the rollout of %s is over, so there is nothing to pause", app)
-	case s.State == RolledUndoing || s.State == RolledUndone:
+		return noChange(), isOver("the rollout of %s is over, so there is nothing to pause", r.App)
+	case r.undone():
 		return noChange(), isOver("the rollout of %s has failed and is undone, which cannot be paused: deploy another "+
-			"release, or \"souk resume %s\" tries this one again", app, app)
+			"release, or \"souk resume %s\" tries this one again", r.App, r.App)
 	case s.State == RolledPaused:
 		return noChange(), nil
 	}
@@ -168,34 +200,34 @@ func (h *Head) Pause(app string, r *Release, p *Progress) (Change, error) {
 
 // Resume returns the change by which a rollout goes on that is paused, or is tried again that was undone. One that runs
 // or is done stays as it is.
-func (h *Head) Resume(r *Release, p *Progress) Change {
-	switch s, told := Tell(h, r, p); {
-	case !told, s.State == RolledRunning, s.State == RolledWaiting, s.State == RolledDone:
-		return noChange()
+func (r *Rollout) Resume() Change {
+	switch s, told := r.Tell(nil); {
+	case told && s.State == RolledPaused, r.undone():
+		return Change{Resume: true, Why: WhyResume}
 	}
-	return Change{Resume: true, Why: WhyResume}
+	return noChange()
 }
 
 // Promote returns the change by which so many steps of a canary are over; 0: one more than are. all: the last one is,
-// too. r is the release of h. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
-func (h *Head) Promote(app string, r *Release, p *Progress, steps int, all bool) (Change, error) {
-	s, told := Tell(h, r, p)
+// too. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
+func (r *Rollout) Promote(steps int, all bool) (Change, error) {
+	s, told := r.Tell(nil)
 	switch {
 	case !told || s.State == RolledDone:
-		return noChange(), isOver("the rollout of %s is over, so there is nothing to promote", app)
-	case s.State == RolledUndoing || s.State == RolledUndone:
+		return noChange(), isOver("the rollout of %s is over, so there is nothing to promote", r.App)
+	case r.undone():
 		return noChange(), isOver("the rollout of %s has failed and is undone, so there is nothing to promote: "+
-			"deploy another release, or \"souk resume %s\" tries this one again", app, app)
+			"deploy another release, or \"souk resume %s\" tries this one again", r.App, r.App)
 	case s.Steps == 0:
 		return noChange(), fault.New(fault.Precondition, "no_canary", "release %s of %s has no group with "+
-			"update.strategy = canary (its groups are %s), so there is nothing to promote", Short(h.Release), app,
-			strings.Join(r.Named(), ", "))
+			"update.strategy = canary and machines of an earlier release, so there is nothing to promote",
+			Short(r.Head.Release), r.App)
 	case all && steps != 0:
 		return noChange(), fault.New(fault.Invalid, "steps", "steps = %d and all both say how far to promote: send "+
 			"one of them", steps)
 	case steps < 0 || steps > s.Steps:
 		return noChange(), fault.New(fault.Invalid, "steps", "steps = %d, and the canary of %s has %d: send 1 to %d, "+
-			"or leave it out for one more than are over", steps, app, s.Steps, s.Steps)
+			"or leave it out for one more than are over", steps, r.App, s.Steps, s.Steps)
 	case all:
 		steps = s.Steps
 	}

@@ -54,6 +54,7 @@ func TestTell(t *testing.T) {
 		p        Progress // without its rollout
 		pause    bool
 		promoted int
+		fresh    int
 		want     Story
 	}{
 		{name: "begun", r: plain, want: Story{State: RolledRunning, Since: began}},
@@ -64,19 +65,24 @@ func TestTell(t *testing.T) {
 			want: Story{State: RolledUndone, Why: "it dies", Since: at}},
 		{name: "failed", r: plain, p: Progress{State: Paused, Why: "it dies", At: at},
 			want: Story{State: RolledPaused, Why: "it dies", Since: at}},
+		{name: "the undo failed", r: plain, p: Progress{Undo: true, State: Paused, Why: "it dies", At: at},
+			want: Story{State: RolledPaused, Why: "it dies", Since: at}},
 		{name: "asked to pause", r: plain, pause: true,
 			want: Story{State: RolledPaused, Asked: true, By: "bob", Since: time.Unix(250, 0).UTC()}},
 		{name: "asked to pause, and done", r: plain, pause: true, p: Progress{State: Done, At: at},
 			want: Story{State: RolledDone, Since: at}},
-		{name: "waiting", r: canary, want: Story{State: RolledWaiting, Steps: 2, Since: began}},
-		{name: "promoted", r: canary, promoted: 1, want: Story{State: RolledRunning, Steps: 2, Since: began}},
-		{name: "the step that lasts", r: canary, p: Progress{Step: 1, At: at}, promoted: 1,
+		{name: "the step comes", r: canary, want: Story{State: RolledRunning, Steps: 2, Since: began}},
+		{name: "waiting", r: canary, fresh: 1, want: Story{State: RolledWaiting, Steps: 2, Since: began}},
+		{name: "promoted", r: canary, promoted: 1, fresh: 1, want: Story{State: RolledRunning, Steps: 2, Since: began}},
+		{name: "the step that lasts", r: canary, fresh: 4, p: Progress{Step: 1, At: at}, promoted: 1,
 			want: Story{State: RolledRunning, Step: 1, Steps: 2, Since: at}},
-		{name: "the last step waits", r: long, p: Progress{Step: 1, At: at},
+		{name: "the last step comes", r: long, p: Progress{Step: 1, At: at}, fresh: 1,
+			want: Story{State: RolledRunning, Step: 1, Steps: 2, Since: at}},
+		{name: "the last step waits", r: long, fresh: 2, p: Progress{Step: 1, At: at},
 			want: Story{State: RolledWaiting, Step: 1, Steps: 2, Since: at}},
-		{name: "all steps are over", r: long, p: Progress{Step: 2, At: at},
+		{name: "all steps are over", r: long, fresh: 4, p: Progress{Step: 2, At: at},
 			want: Story{State: RolledRunning, Step: 2, Steps: 2, Since: at}},
-		{name: "no steps", r: canaryOf("two"), want: Story{State: RolledWaiting, Steps: 1, Since: began}},
+		{name: "no steps", r: canaryOf("two"), fresh: 1, want: Story{State: RolledWaiting, Steps: 1, Since: began}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := rolled(t, tt.r)
@@ -91,21 +97,31 @@ func TestTell(t *testing.T) {
 			if !p.At.IsZero() {
 				p.Rollout, p.Release = h.Rollout, h.Release
 			}
-			got, told := Tell(h, tt.r, &p)
+			r := Rollout{Head: h, Release: tt.r, Before: release("one", map[string]int{"web": 4}), Progress: p}
+			got, told := r.Tell(func(string) int { return tt.fresh })
 			want := tt.want
 			want.Number, want.Release, want.Before = 2, tt.r.ID(), h.Before.Release
+			if want.InForce = want.Release; p.Undo {
+				want.InForce = want.Before
+			}
 			if !told || !got.same(&want) {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
 			}
 		})
 	}
-	if _, told := Tell(&Head{Number: 3}, plain, &Progress{}); told {
+	older := Rollout{Head: &Head{Number: 3}, Release: plain}
+	if _, told := older.Tell(nil); told {
 		t.Error("a head that knows of no rollouts has one")
+	}
+	fresh := Rollout{Head: next(t, nil, Change{Release: canary.ID()}, canary, nil), Release: canary}
+	if s, _ := fresh.Tell(nil); s.Steps != 0 || s.Before != "" {
+		t.Errorf("the first release has a canary: %+v", s)
 	}
 }
 
 func (s *Story) same(o *Story) bool {
-	return s.Number == o.Number && s.Release == o.Release && s.Before == o.Before && s.State == o.State &&
+	return s.Number == o.Number && s.Release == o.Release && s.Before == o.Before && s.InForce == o.InForce &&
+		s.State == o.State &&
 		s.Asked == o.Asked && s.By == o.By && s.Step == o.Step && s.Steps == o.Steps && s.Why == o.Why &&
 		s.Since.Equal(o.Since)
 }
@@ -114,6 +130,7 @@ func (s *Story) same(o *Story) bool {
 func TestVerbs(t *testing.T) {
 	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
 	plain := release("three", map[string]int{"web": 4})
+	one := release("one", map[string]int{"web": 4})
 	h, g := rolled(t, two), rolled(t, plain)
 	restarted := follow(t, g, Change{Restart: true}, plain, Progress{Rollout: 2, Release: plain.ID(), State: Done})
 	at := func(h *Head, p Progress) Progress {
@@ -122,20 +139,20 @@ func TestVerbs(t *testing.T) {
 	}
 	done, undone := Progress{State: Done}, Progress{State: Done, Undo: true, Why: "it dies"}
 	first := h.Before.Release
-	rollback := func(release string) func(*Head, *Release, *Progress) (Change, error) {
-		return func(h *Head, _ *Release, p *Progress) (Change, error) { return h.Rollback("shop", release, p) }
+	rollback := func(release string) func(*Rollout) (Change, error) {
+		return func(r *Rollout) (Change, error) { return r.Rollback(release) }
 	}
-	promote := func(n int, all bool) func(*Head, *Release, *Progress) (Change, error) {
-		return func(h *Head, r *Release, p *Progress) (Change, error) { return h.Promote("shop", r, p, n, all) }
+	promote := func(n int, all bool) func(*Rollout) (Change, error) {
+		return func(r *Rollout) (Change, error) { return r.Promote(n, all) }
 	}
-	pause := func(h *Head, r *Release, p *Progress) (Change, error) { return h.Pause("shop", r, p) }
-	resume := func(h *Head, r *Release, p *Progress) (Change, error) { return h.Resume(r, p), nil }
+	pause := func(r *Rollout) (Change, error) { return r.Pause() }
+	resume := func(r *Rollout) (Change, error) { return r.Resume(), nil }
 	for _, tt := range []struct {
 		name string
 		h    *Head
 		r    *Release
 		p    Progress
-		do   func(*Head, *Release, *Progress) (Change, error)
+		do   func(*Rollout) (Change, error)
 		want Change
 		code string
 	}{
@@ -152,6 +169,10 @@ func TestVerbs(t *testing.T) {
 		{"pause, undone", h, two, undone, pause, noChange(), "rollout_over"},
 		{"resume", h, two, Progress{State: Paused}, resume, Change{Resume: true, Why: WhyResume}, ""},
 		{"resume, undone", h, two, undone, resume, Change{Resume: true, Why: WhyResume}, ""},
+		{"resume what could not be undone", h, two, Progress{State: Paused, Undo: true}, resume,
+			Change{Resume: true, Why: WhyResume}, ""},
+		{"promote what could not be undone", h, two, Progress{State: Paused, Undo: true}, promote(0, false), noChange(),
+			"rollout_over"},
 		{"resume what runs", h, two, Progress{}, resume, noChange(), ""},
 		{"resume, done", h, two, done, resume, noChange(), ""},
 		{"promote", h, two, Progress{}, promote(0, false), Change{Promote: 1, Why: WhyPromote}, ""},
@@ -166,8 +187,7 @@ func TestVerbs(t *testing.T) {
 		{"promote no canary", g, plain, Progress{}, promote(0, false), noChange(), "no_canary"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := at(tt.h, tt.p)
-			got, err := tt.do(tt.h, tt.r, &p)
+			got, err := tt.do(&Rollout{App: "shop", Head: tt.h, Release: tt.r, Before: one, Progress: at(tt.h, tt.p)})
 			if fault.CodeOf(err) != tt.code && err != nil || err == nil && tt.code != "" ||
 				got.Release != tt.want.Release || got.Pause != tt.want.Pause || got.Resume != tt.want.Resume ||
 				got.Promote != tt.want.Promote || got.Why != tt.want.Why {
@@ -175,8 +195,8 @@ func TestVerbs(t *testing.T) {
 			}
 		})
 	}
-	fresh := next(t, nil, Change{Release: plain.ID()}, plain, nil)
-	if _, err := fresh.Rollback("shop", "", &Progress{}); fault.CodeOf(err) != "no_earlier_release" {
+	fresh := Rollout{App: "shop", Head: next(t, nil, Change{Release: plain.ID()}, plain, nil), Release: plain}
+	if _, err := fresh.Rollback(""); fault.CodeOf(err) != "no_earlier_release" {
 		t.Error("back from the first release:", err)
 	}
 }
@@ -190,16 +210,18 @@ func TestVerbsTwice(t *testing.T) {
 			State: rapid.SampledFrom([]State{"", Done, Paused}).Draw(rt, "state"),
 			Step:  rapid.IntRange(0, 2).Draw(rt, "step"), At: time.Unix(300, 0)}
 		verb := rapid.SampledFrom([]string{WhyBack, WhyPause, WhyResume, WhyPromote}).Draw(rt, "verb")
-		do := func(h *Head, r *Release) (Change, error) {
+		do := func(h *Head, of *Release) (Change, error) {
+			r := Rollout{App: "shop", Head: h, Release: of, Before: release("one", map[string]int{"web": 4}),
+				Progress: p}
 			switch verb {
 			case WhyBack:
-				return h.Rollback("shop", h.Before.Release, &p)
+				return r.Rollback(h.Before.Release)
 			case WhyPause:
-				return h.Pause("shop", r, &p)
+				return r.Pause()
 			case WhyResume:
-				return h.Resume(r, &p), nil
+				return r.Resume(), nil
 			}
-			return h.Promote("shop", r, &p, 1, false)
+			return r.Promote(1, false)
 		}
 		c, err := do(h, two)
 		if err != nil {
@@ -214,7 +236,8 @@ func TestVerbsTwice(t *testing.T) {
 			if n.Release != h.Before.Release {
 				rt.Fatalf("went back to %s", n.Release)
 			}
-			if again, err := n.Rollback("shop", n.Release, &p); err != nil || again.Why != "" {
+			again, err := (&Rollout{Head: n, Release: r, Progress: p}).Rollback(n.Release)
+			if err != nil || again.Why != "" {
 				rt.Fatalf("%+v, %v", again, err)
 			}
 			return

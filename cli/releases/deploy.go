@@ -1,0 +1,162 @@
+package releases
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/manifest"
+)
+
+// defaultFile is the file that is deployed where none is named.
+const defaultFile = "souk.toml"
+
+type deployFlags struct {
+	file   string
+	note   string
+	detach bool
+	schema bool
+}
+
+// Deploy makes the command "souk deploy".
+func Deploy(c *cli.Env) *cobra.Command {
+	o := new(deployFlags)
+	cmd := &cobra.Command{Use: "deploy [FILE]", Short: "Make the machines of an app what a file says",
+		Long: `Make a release of an app from a file, souk.toml of this directory where none is named ("-" is stdin), and follow its
+rollout until it is done. --schema tells editors what may stand in the file, and "souk releases APP RELEASE --toml"
+prints one; a key that souk does not know is refused with its line. The app is made where there is none of its name;
+--app goes before the file's, and the file's before SOUK_APP.
+
+It ends with 0 once all machines are as the file says. A rollout that fails is undone, or paused, as the file says in
+update.on_failure; then the command ends with 65 and why. ^C ends the following alone: the rollout goes on. A number
+that "souk scale" set stays, unless the file says another one than the release before.`,
+		Example: "  souk deploy\n  souk deploy shop.toml --note 'more room'\n" +
+			"  souk deploy --detach --json | jq -r .release\n  souk deploy --schema > souk-toml.schema.json",
+		Args: cli.Args(0, 1, "at most one file")}
+	f := cmd.Flags()
+	f.StringVar(&o.note, "note", "", "what the release is for, in the place of the file's note")
+	f.BoolVarP(&o.detach, "detach", "d", false, "answer when the release is made, and follow nothing")
+	f.BoolVar(&o.schema, "schema", false, "print the JSON Schema of the file, for editors")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.schema {
+			if len(args) > 0 {
+				return cli.Usagef("--schema prints what any file may say: leave %s out", args[0])
+			}
+			_, err := c.Out.Write(manifest.Schema())
+			return err
+		}
+		if len(args) > 0 {
+			o.file = args[0]
+		} else if o.file = defaultFile; !isFile(o.file) {
+			return cli.Usagef("there is no %s here: write one (docs/reference/souk-toml.md says how), or name a file",
+				o.file)
+		}
+		given := ""
+		if f := cmd.Flag("app"); f != nil && f.Changed {
+			given = c.AppGiven()
+		}
+		return deploy(cmd.Context(), c, o, given)
+	}
+	return cmd
+}
+
+// deploy makes a release from a file. app is what --app says.
+func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
+	m, err := readManifest(c, o.file)
+	if err != nil {
+		return err
+	}
+	app = cmp.Or(app, m.App, c.AppGiven())
+	if app == "" {
+		return cli.Usagef("%s names no app: write app = \"NAME\" at its top, or say --app NAME", o.file)
+	}
+	m.Release.Note = cmp.Or(o.note, m.Release.Note)
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	made, err := cl.Deploy(ctx, app, m.Release)
+	if fault.CodeOf(err) == "app_not_found" {
+		if err := MakeApp(ctx, cl, app); err != nil {
+			return err
+		}
+		made, err = cl.Deploy(ctx, app, m.Release)
+	}
+	if err != nil {
+		return err
+	}
+	for _, g := range m.Release.Groups {
+		if n, scaled := made.Head.Counts[g.Name]; scaled {
+			c.Note("%s of %s stays at %d, as \"souk scale\" set it", g.Name, app, n)
+		}
+	}
+	if o.detach {
+		Made(c, app, &made)
+		return nil
+	}
+	s, err := Await(ctx, c, cl, app, "", &made.Head)
+	if s.App != "" && (err == nil || c.JSON && ctx.Err() == nil) {
+		Show(c, &s)
+	}
+	if r := s.Rollout; err != nil && r != nil && len(r.Failed) > 1 && !c.JSON {
+		for _, f := range r.Failed {
+			c.Note("%s: %s", failedText(&f), f.Why)
+		}
+	}
+	return err
+}
+
+// Made says that a release was made.
+func Made(c *cli.Env, app string, made *api.ReleaseMade) {
+	if c.JSON {
+		c.JSONLine(c.Out, made)
+		return
+	}
+	c.Printf("release %s of %s is made, number %d\n", made.Release, app, made.Head.Number)
+	c.Field("next", "souk status --app %s", app)
+}
+
+func isFile(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// readManifest reads a file, "-" being stdin.
+func readManifest(c *cli.Env, name string) (*manifest.Manifest, error) {
+	in := c.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.NotFound, "manifest", "%s cannot be read as a file that says what to "+
+				"deploy", name)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, manifest.MaxFile+1))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "manifest", "%s cannot be read", name)
+	}
+	return manifest.TOML{}.Load(name, text)
+}
+
+// MakeApp makes an app that is not there.
+func MakeApp(ctx context.Context, cl *client.Client, app string) error {
+	if _, err := cl.CreateApp(ctx, app); err != nil && !AppExists(err) {
+		return err
+	}
+	return nil
+}
+
+// AppExists says that somebody else made the app in the meantime, which is as good.
+func AppExists(err error) bool {
+	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
+	return ok && a.Status == "name_taken"
+}
