@@ -12,7 +12,7 @@ import (
 // What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest
 // is what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
 const (
-	Capability = 20261126 // orders of stewards carry a term; a worker of 20261122 does not know it
+	Capability = 20261127 // stewards write what becomes of a rollout; a worker that obeys a term tells what it has
 	Oldest     = 20261121
 )
 
