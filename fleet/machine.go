@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -29,6 +31,7 @@ type Machine struct {
 	Loops   bool             // when it last died that was the fifth time in a short while: see machine.Machine.Loops
 	Deaths  int              // how often it died, at most machine.MaxDeaths
 	Evicted bool             // its worker has no room for it
+	Ended   string           // why it last died, without a full stop; "": it never did
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
@@ -57,8 +60,18 @@ func Summary(x *machine.Machine) Machine {
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Loops: x.Loops(),
-		Deaths: len(x.Deaths), Evicted: x.Preempted != nil,
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
+}
+
+// mostEnded bounds what is told of an end, in bytes.
+const mostEnded = 160
+
+func ended(x *machine.Machine) string {
+	if len(x.Deaths) == 0 {
+		return ""
+	}
+	return fault.Clip(strings.TrimPrefix(x.Because(), ": "), mostEnded)
 }
 
 func services(x *machine.Machine) []machine.Service {

@@ -40,6 +40,7 @@ type Machine struct {
 	Loops   bool             `json:"loops,omitempty"`
 	Deaths  int              `json:"deaths,omitempty"`
 	Evicted bool             `json:"evicted,omitempty"`
+	Ended   string           `json:"ended,omitempty"`
 
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
@@ -210,6 +211,9 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 	return append(edits, func(e *fleet.Edit) { e.Machine(machineOf(*n.Machine)) })
 }
 
+// mostEnded bounds what is believed of an end that another member tells of, in bytes.
+const mostEnded = 200
+
 // machineOf returns what the fleet is to know of a machine that another member tells of. Services that no launch could
 // have, and a replica that no steward asks for, are left out, whoever tells of them.
 func machineOf(x gossip.Machine) fleet.Machine {
@@ -217,7 +221,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
 		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Loops: x.Loops,
-		Deaths: x.Deaths, Evicted: x.Evicted,
+		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load)}
 	if x.Replica != nil && x.Replica.Check() != nil {

@@ -134,7 +134,7 @@ func (w *watch) standing(app string) []rollout.Standing {
 		out[i] = rollout.Standing{ID: x.ID, Instance: x.Instance, Replica: *x.Replica, Worker: x.Worker, State: x.State,
 			Updated: x.Updated,
 			Unheard: !x.heard, Silent: w.silent[x.Worker], Ready: x.Ready && x.heard && !x.Failing, Died: x.Died,
-			Loops: x.Loops, Deaths: x.Deaths, Cordoned: x.Cordoned, Leaves: x.drained || x.Evicted}
+			Loops: x.Loops, Deaths: x.Deaths, Ended: x.Ended, Cordoned: x.Cordoned, Leaves: x.drained || x.Evicted}
 	}
 	return out
 }

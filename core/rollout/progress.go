@@ -91,6 +91,9 @@ func (p *pass) failing(v *view, to *side) *Failure {
 		f.Why = h.Why
 	case m.Died, m.Deaths > p.machine(m.ID).deaths:
 		f.Why = fmt.Sprintf("machine %s of worker %s ended by itself", m.ID, m.Worker)
+		if m.Ended != "" {
+			f.Why += ": " + m.Ended
+		}
 	case late && !v.ok:
 		f.Why = fmt.Sprintf("machine %s of worker %s was not ready within %v", m.ID, m.Worker, to.group.deadline())
 	default:

@@ -54,6 +54,7 @@ type Standing struct {
 	Ready    bool      // it is up, and the checks that requests depend on have passed
 	Died     bool      // it ended by itself, and its worker does not start it again
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
+	Ended    string    // why it last did
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
 	Leaves   bool      // it must go from its worker, which is drained or has no room for it: another takes its place

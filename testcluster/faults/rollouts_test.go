@@ -93,8 +93,8 @@ func TestNoRequestFailsInARollout(t *testing.T) {
 				t.Fatal(err)
 			}
 			state := rolled(t, m, made.Head.Number)
-			if want := map[bool]rollout.Rolled{true: rollout.RolledDone, false: rollout.RolledUndone}[bad == ""]; state !=
-				want {
+			if want := map[bool]rollout.Rolled{true: rollout.RolledDone, false: rollout.RolledUndone}; state !=
+				want[bad == ""] {
 				s, err := m.Client().Service(t.Context(), shop)
 				out, _ := m.Souk(t.Context(), "events", "--app", shop, s.Rollout.Failed[0].Machine)
 				t.Fatalf("release %d (%s %s) is %s: %+v, %v\n%s", n, u.Strategy, bad, state, s.Rollout, err, out)
