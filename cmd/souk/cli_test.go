@@ -193,10 +193,10 @@ func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 
 // TestVerbsOfOtherTools: who types what he is used to is told what it is called here, and that is there.
 func TestVerbsOfOtherTools(t *testing.T) {
-	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "deploy", "apply",
+	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "apply",
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
-		"pause", "resume", "clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
+		"clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
 		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up"} {
 		code, _, says := invoke(t, nil, verb, "web")
 		_, here, told := strings.Cut(says, `what does that here is "souk `)

@@ -25,6 +25,21 @@ const (
 	clusterEnd   = "<!-- end of the cluster's transcript -->"
 )
 
+// shopFile says what the service of the transcript is.
+const shopFile = `app = "shop"
+
+[groups.web]
+replicas = 3
+command = ["/bin/sh", "-c", "echo one > index.html; exec busybox httpd -f -p $PORT"]
+
+[[groups.web.services]]
+internal_port = 8080
+ports = [{ port = 80, handlers = ["http"] }]
+checks = [{ type = "http", path = "/", interval = "1s" }]
+autostop = "stop"
+autostop_after = "5s"
+`
+
 // clusterStep is a piece of the cluster's transcript: a sentence, or a command on a host.
 type clusterStep struct {
 	say  string
@@ -46,7 +61,6 @@ func clusterSteps() []clusterStep {
 		onB   = `souk ps | awk '$5 == "b" { print $2 }'`
 		said  = `[ $(souk logs {WEB} | wc -l) -gt 1 ]`
 		one   = `[ $(souk logs {WEB} | sort -u | wc -l) = 1 ]`
-		kept  = `S=$(souk status --app shop) && echo "$S" | grep ', %d ready,'`
 	)
 	return []clusterStep{
 		{say: "On the first host:"},
@@ -94,19 +108,31 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: `souk node ls | grep '^b .* draining '`},
 		{on: "a", run: `souk node ls`},
 		{on: "a", run: `souk node uncordon b`},
-		{say: "A service is an app whose machines souk keeps, as many as are wanted. Any member can see to it: which " +
-			"one does needs no\nvote, and when it dies another goes on. `souk deploy` says it of several groups in a " +
-			"[file](docs/reference/souk-toml.md);\na release whose machines do not come up is undone."},
-		{on: "a", run: `souk run --app shop --replicas 3 -- /bin/sleep infinity`},
+		{say: "A service is an app whose machines souk keeps, as many as are wanted, and is said in a " +
+			"[file](docs/reference/souk-toml.md). Any member can\nsee to it: which one does needs no vote, and when " +
+			"it dies another goes on. These machines rest when nobody asks."},
+		{on: "a", quiet: "cat > souk.toml <<'END'\n" + shopFile + "END"},
+		{on: "a", run: `cat souk.toml`},
+		{on: "a", run: `souk deploy`},
+		{on: "b", run: `curl -s http://shop.localhost:4284`},
+		{say: "A newer release replaces them one after the other, and no request fails. One that does not come up is " +
+			"undone."},
+		{on: "a", run: `sed -i s/one/two/ souk.toml && souk deploy | head -3`},
+		{on: "b", run: `curl -s http://shop.localhost:4284`},
+		{on: "a", run: `sed 's/exec/exit 1; exec/' souk.toml > bad.toml && souk deploy bad.toml`},
+		{on: "b", run: `souk releases shop`},
+		{on: "b", run: `curl -s http://shop.localhost:4284`},
 		{say: "The power of c fails. Some seconds later another machine stands for the one that is lost; when c is " +
-			"back, each replica has\none again. How many are wanted can be said to any member."},
+			"back, each replica has\none again. A request wakes one that rests."},
+		{on: "a", quiet: `souk services | grep '^http://shop.* 0/3'`},
 		{on: "c", dies: true},
-		{on: "a", quiet: fmt.Sprintf(kept, 3) + ` && echo "$S" | grep 'not heard'`},
-		{on: "a", run: `souk status --app shop | tail -5`},
+		{on: "a", quiet: `S=$(souk status --app shop) && echo "$S" && echo "$S" | grep ' stopped .*not heard' && ` +
+			`[ $(echo "$S" | grep -c '^web/.* stopped ') = 4 ]`},
+		{on: "a", run: `souk status --app shop | grep -e REPLICA -e ^web/`},
+		{on: "a", run: `curl -si http://shop.localhost:4284 | grep -e HTTP -e Souk-Wake -e two | tr -d "\r"`},
+		{say: "How many are wanted can be said to any member."},
 		{on: "b", run: `souk scale shop 0`},
-		{on: "b", quiet: fmt.Sprintf(kept, 0)},
-		{on: "a", run: `souk scale shop 2`},
-		{on: "a", quiet: fmt.Sprintf(kept, 2)},
+		{on: "b", quiet: `[ $(souk ps --app shop | grep -c ' [ab] ') = 0 ]`},
 		{say: "A host is stolen: its certificate, its tokens and the keys that it had are made worthless, and tried " +
 			"at every member."},
 		{on: "a", run: `souk node evict c --reason stolen --yes | tail -1`},
@@ -283,10 +309,12 @@ func maskCluster(text string) string {
 	}
 	prompt := regexp.MustCompile(`^[abc]# `)
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "souk: app of shop: ") {
+		if strings.HasPrefix(line, "souk: web of shop: ") || strings.HasPrefix(line, "souk: shop: ") {
 			continue // how far it is, as often as somebody looked
 		}
 		line = regexp.MustCompile(`\bweb-\d\b`).ReplaceAllString(line, "web-#")
+		line = strings.Replace(line, "  coming up\n", "\n", 1) // of two machines of one replica either
+		line = regexp.MustCompile(`\bworker [abc]\b`).ReplaceAllString(line, "worker HOST")
 		line = regexp.MustCompile(`^  steward .*`).ReplaceAllString(line, "  steward")
 		line = regexp.MustCompile(`\b[0-9a-f]{8}\b`).ReplaceAllString(line, "RELEASE")
 		if prompt.MatchString(line) || strings.HasPrefix(line, "```") {
@@ -295,7 +323,7 @@ func maskCluster(text string) string {
 			continue
 		}
 		line = regexp.MustCompile(` # ms\b`).ReplaceAllString(strings.TrimSpace(mask(line)), "") // the RTT, once it is known
-		line = regexp.MustCompile(`^(ID|default/web|app/#|\[#/#\])(.*) [abc]( |,|$)`).ReplaceAllString(line, "$1$2 HOST$3")
+		line = regexp.MustCompile(`^(ID|default/web|web/#|\[#/#\])(.*) [abc]( |,|$)`).ReplaceAllString(line, "$1$2 HOST$3")
 		answer = append(answer, line+"\n")
 	}
 	end()

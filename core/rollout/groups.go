@@ -378,7 +378,10 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 		return
 	}
 	p.wants = true
-	ofUse := p.ofUse(v.others[0])
+	ofUse, w := p.ofUse(v.others[0]), p.slot(v.slot)
+	if w.home = ""; !leaves { // as the machines are spread they stay so, and ports that it frees are free there
+		w.home = v.others[0].Worker
+	}
 	asleep := !slices.ContainsFunc(v.others,
 		func(m *Standing) bool { return !m.asleep() || p.held[m.ID] != nil })
 	two, none := to.group.surge(to.n)
@@ -398,7 +401,7 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 			b.none++
 		}
 		b.judging = true
-		p.slot(v.slot).slept = asleep
+		w.slept = asleep
 		for _, m := range v.others {
 			p.remove(m, why+", and goes first")
 		}

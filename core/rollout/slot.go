@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/soukhq/souk/cluster"
@@ -38,9 +39,12 @@ func (s Slot) MachineName(id string) string {
 	return s.Group + "-" + strconv.Itoa(s.Index) + "-" + id[:min(4, len(id))]
 }
 
+// homeWeight is how much it counts that a worker had the machine whose place another takes: more than what policies say.
+const homeWeight = 1000
+
 // Launch returns the launch of the machine with an id that is to stand for a slot of the group. Where the group says nothing
-// of its place, its machines go to as many workers as there are.
-func (g *Group) Launch(s Slot, id string, secrets uint64) *machine.Launch {
+// of its place, its machines go to as many workers as there are. home is the worker that is liked best; "": none.
+func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64) *machine.Launch {
 	l := &machine.Launch{ID: id, Name: s.MachineName(id), Region: g.Region, Config: g.Config}
 	var at machine.Scheduling
 	if g.Scheduling != nil {
@@ -48,6 +52,11 @@ func (g *Group) Launch(s Slot, id string, secrets uint64) *machine.Launch {
 	}
 	if len(at.Spread) == 0 && len(at.Affinity) == 0 && g.Replicas != 1 {
 		at.Spread = []machine.Spread{{Attribute: "worker"}}
+	}
+	said := len(at.Require) + len(at.Prefer) + len(at.Tolerate) + len(at.Affinity) + len(at.Spread)
+	if home != "" && said < cluster.MaxRequirements {
+		at.Prefer = append(slices.Clone(at.Prefer), cluster.Preference{Weight: homeWeight, Requirement: cluster.Requirement{
+			Attribute: "worker", Op: cluster.Equal, Values: []cluster.Value{cluster.Text(string(home))}}})
 	}
 	if !reflect.DeepEqual(at, machine.Scheduling{}) {
 		l.Scheduling = &at

@@ -101,6 +101,7 @@ type Order struct {
 	Worker   cluster.WorkerID // that has it; of Make ""
 	Instance string           // that it must still have; of Make ""
 	Kill     bool             // of Remove: it is not up, so nothing is waited for
+	Home     cluster.WorkerID // of Make: the worker of the machine whose place it takes; "": none, or it must leave there
 	Asleep   bool             // of Make: it is not started
 	Apart    bool             // of Make: no request goes there before it is admitted
 	Why      string           // one sentence
@@ -152,16 +153,17 @@ type stage struct {
 
 // slotWork is what a steward remembers of a slot.
 type slotWork struct {
-	epoch    uint64    // the newest that it has asked for
-	asked    bool      // it has asked for one
-	making   int       // orders under way
-	spec     string    // of the newest
-	failures int       // of makes, in a row
-	at       time.Time // it makes none before
-	why      error     // the newest failure; nil: none since one was made
-	began    time.Time // since when there is to be a machine of a spec, and is none of use; zero: there is
-	beganFor string    // that spec
-	slept    bool      // its machine was asleep, and went first
+	epoch    uint64           // the newest that it has asked for
+	asked    bool             // it has asked for one
+	making   int              // orders under way
+	spec     string           // of the newest
+	failures int              // of makes, in a row
+	at       time.Time        // it makes none before
+	why      error            // the newest failure; nil: none since one was made
+	began    time.Time        // since when there is to be a machine of a spec, and is none of use; zero: there is
+	beganFor string           // that spec
+	slept    bool             // its machine was asleep, and went first
+	home     cluster.WorkerID // where it was
 }
 
 // begin notes that there is to be a machine of a spec.
@@ -317,6 +319,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		}
 		w.at = now.Add(after(err, makeAgain, w.failures))
 		w.failures++
+		w.home = ""
 		return
 	}
 	w := s.machine(o.Machine)
@@ -376,8 +379,8 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	}
 	id := slot.MachineID(p.want.App, epoch)
 	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
-		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
-			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}})
+		Home: w.home, Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index,
+			Epoch: epoch, Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}})
 }
 
 // remove orders a machine to be destroyed.

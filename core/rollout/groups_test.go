@@ -1,0 +1,48 @@
+package rollout
+
+import (
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// TestAReplacementIsMadeAtHome: where the machine was whose place it takes, unless that one must leave, or none was made
+// there.
+func TestAReplacementIsMadeAtHome(t *testing.T) {
+	for name, g := range groupsOf(3, Undo) {
+		r := newRig(t, 1, g, true)
+		r.rest()
+		old := map[int]cluster.WorkerID{}
+		for _, m := range r.machines {
+			old[m.Index] = m.Worker
+			m.Leaves = m.Index == 1
+		}
+		r.roll(g, other)
+		for range 400 {
+			r.live()
+			for _, o := range r.step(r.t).Orders {
+				want := old[o.Replica.Index]
+				if o.Replica.Index == 1 {
+					want = ""
+				}
+				if o.Verb == Make && o.Home != want && (o.Replica.Index != 1 || g.steps() == nil) {
+					t.Errorf("%s: %v is made with the home %q, want %q", name, o.Slot(), o.Home, want)
+				}
+			}
+			for len(r.under) > 0 {
+				r.end(0, carried, "w2")
+			}
+			r.now = r.now.Add(1e9)
+		}
+	}
+	g := Group{Name: "web", Config: &machine.Config{Image: good}}
+	l := g.Launch(Slot{"web", 0}, "0123456789abcd", "w1", 0)
+	if p := l.Scheduling.Prefer; len(p) != 1 || p[0].Weight != homeWeight || p[0].Values[0] != cluster.Text("w1") {
+		t.Errorf("%+v", p)
+	}
+	g.Scheduling = &machine.Scheduling{Prefer: make([]cluster.Preference, cluster.MaxRequirements)}
+	if l := g.Launch(Slot{"web", 0}, "0123456789abcd", "w1", 0); len(l.Scheduling.Prefer) != cluster.MaxRequirements {
+		t.Error("more is wished for than may be")
+	}
+}
