@@ -101,7 +101,7 @@ type Order struct {
 	Worker   cluster.WorkerID // that has it; of Make ""
 	Instance string           // that it must still have; of Make ""
 	Kill     bool             // of Remove: it is not up, so nothing is waited for
-	Home     cluster.WorkerID // of Make: the worker of the machine whose place it takes; "": none, or it must leave there
+	Home     cluster.WorkerID // of Make: the worker of the machine whose place it takes; "": none
 	Asleep   bool             // of Make: it is not started
 	Apart    bool             // of Make: no request goes there before it is admitted
 	Why      string           // one sentence
