@@ -58,6 +58,13 @@ func (g *Group) Launch(s Slot, id string, secrets uint64) *machine.Launch {
 	return l
 }
 
+// Launch returns the launch of the machine that an order makes, of the release.
+func (o *Order) Launch(r *Release) *machine.Launch {
+	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, r.Secrets)
+	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
+	return l
+}
+
 // epochBits is for how many machines of one slot a term has epochs.
 const epochBits = 12
 
