@@ -11,6 +11,7 @@ import (
 // The operations on what is wanted of an app: its releases, and how many machines of each group.
 const (
 	CreateRelease   Op = "POST /v1/souk/apps/{app}/releases"
+	PlanRelease     Op = "POST /v1/souk/apps/{app}/plan-release"
 	ListReleases    Op = "GET /v1/souk/apps/{app}/releases"
 	GetRelease      Op = "GET /v1/souk/apps/{app}/releases/{release}"
 	ScaleService    Op = "POST /v1/souk/apps/{app}/scale"
@@ -26,6 +27,8 @@ func releaseRoutes() []Route {
 	return []Route{
 		{Op: CreateRelease, Verb: VerbCreate, Kind: KindService, In: NewRelease{}, Out: ReleaseMade{}, Code: 201,
 			About: "Make a release of an app, and have it wanted from now on."},
+		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
+			About: "Say what a new release would do to an app's machines, and whether there is room; nothing changes."},
 		{Op: ListReleases, Verb: VerbList, Kind: KindService, Out: ReleaseList{},
 			About: "List the releases of an app: the one that is wanted, then the others, newest first."},
 		{Op: GetRelease, Verb: VerbGet, Kind: KindService, Out: Release{},

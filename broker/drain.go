@@ -34,7 +34,7 @@ func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.D
 	if plan.Tasks, err = tasksByJob(ctx, w); err != nil {
 		return nil, err
 	}
-	there := drainView{without(b.fleet.View(ctx), worker), map[string][]machine.Publish{}}
+	there := newDrainView(without(b.fleet.View(ctx), worker), "drain")
 	slices.SortStableFunc(machines, func(x, y *machine.Machine) int {
 		return cmp.Or(cmp.Compare(sizeOf(y), sizeOf(x)), cmp.Compare(x.ID, y.ID))
 	})
@@ -87,10 +87,16 @@ func leftVolumes(ctx context.Context, w Inspector) ([]string, error) {
 	return out, nil
 }
 
-// drainView is the fleet as it will be once the machines that are planned so far have moved.
+// drainView is the fleet as it will be once the machines that are planned so far have moved, or were made.
 type drainView struct {
 	cluster.View
+	of    string                       // what they are planned for
 	ports map[string][]machine.Publish // of those machines, by worker
+	freed map[string][]machine.Publish // of machines that are gone by then, by worker
+}
+
+func newDrainView(v cluster.View, of string) drainView {
+	return drainView{v, of, map[string][]machine.Publish{}, map[string][]machine.Publish{}}
 }
 
 // take enters a machine that is planned to a worker.
@@ -123,7 +129,7 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 		return
 	}
 	p := o.Purchases[0]
-	ranked := b.withPorts(ctx, &p.Request, placement.Rank(p.Request, view.View, p.Policy), view.ports)
+	ranked := b.withPorts(ctx, &p.Request, placement.Rank(p.Request, view.View, p.Policy), view)
 	if len(ranked) == 0 || !ranked[0].Fits {
 		d.Reason = stuckReason(ranked)
 		return
@@ -143,9 +149,9 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 
 // withPorts returns candidates with the first one in front on which the ports that a request publishes are free. No
 // record says that, so it asks the workers that fit, the best first, as many as a buyer would; those without the ports
-// fit no more, and say why. planned has the ports that are given away already, by worker.
+// fit no more, and say why.
 func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []machine.Candidate,
-	planned map[string][]machine.Publish) []machine.Candidate {
+	view drainView) []machine.Candidate {
 	if len(r.Publish) == 0 {
 		return ranked
 	}
@@ -155,7 +161,7 @@ func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []m
 		if !c.Fits || i >= market.MaxAsked {
 			break // the others do not fit, or would not be asked
 		}
-		c.Failing = b.portsAgainst(ctx, r, c.Worker, planned[c.Worker])
+		c.Failing = b.portsAgainst(ctx, r, c.Worker, view)
 		if c.Fits = len(c.Failing) == 0; c.Fits {
 			best := *c
 			return slices.Insert(slices.Delete(out, i, i+1), 0, best)
@@ -167,11 +173,11 @@ func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []m
 // portsAgainst returns what stands against a request's ports at a worker: other machines that publish them, or that it
 // does not answer.
 func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker string,
-	planned []machine.Publish) (no []machine.Clause) {
+	view drainView) (no []machine.Clause) {
 	for _, p := range r.Publish {
-		if slices.ContainsFunc(planned, p.Overlaps) {
+		if slices.ContainsFunc(view.ports[worker], p.Overlaps) {
 			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
-				Had: "a machine of this drain that publishes it"})
+				Had: "a machine of this " + view.of + " that publishes it"})
 		}
 	}
 	w := b.fleet.Worker(cluster.WorkerID(worker))
@@ -182,8 +188,10 @@ func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker 
 	if err != nil {
 		return []machine.Clause{{Code: placement.CodeState, Wanted: "an answer", Had: err.Error()}}
 	}
-	return slices.DeleteFunc(slices.Clone(q.Verdict.Failing),
-		func(c machine.Clause) bool { return c.Code != placement.CodePort })
+	return slices.DeleteFunc(slices.Clone(q.Verdict.Failing), func(c machine.Clause) bool {
+		return c.Code != placement.CodePort || slices.ContainsFunc(view.freed[worker],
+			func(p machine.Publish) bool { return c.Wanted == p.String()+" free" })
+	})
 }
 
 func stuckReason(ranked []machine.Candidate) string {

@@ -101,6 +101,8 @@ type Order struct {
 	strategy Strategy
 	name     string   // of the strategy
 	releases []func() // what the order has claimed
+	gone     []string // machines that are gone by then: of a rehearsal
+	ahead    float64  // credits an hour of the machines that are made before: of a rehearsal
 	err      error    // what it ended with
 }
 

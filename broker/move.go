@@ -99,7 +99,7 @@ func (b *Broker) vacate(ctx context.Context, o *Order) error {
 	}
 	p := o.Purchases[0]
 	ranked := b.withPorts(ctx, &p.Request,
-		placement.Rank(p.Request, without(b.fleet.View(ctx), o.Replaces.Worker), p.Policy), nil)
+		placement.Rank(p.Request, without(b.fleet.View(ctx), o.Replaces.Worker), p.Policy), drainView{})
 	if len(ranked) == 0 || !ranked[0].Fits {
 		return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Detail: ranked,
 			Text: fmt.Sprintf("machine %s stays where it is: %s", o.Replaces.ID, stuckReason(ranked))}

@@ -45,7 +45,7 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 		}
 	}
 	var err error
-	if req.Volumes, err = b.MountedVolumes(ctx, o.App, launch); err != nil {
+	if req.Volumes, err = b.mountedVolumes(ctx, o.App, launch, o.gone); err != nil {
 		return err
 	}
 	if err := b.FreeOutside(o.App, launch.Config); err != nil {
@@ -82,6 +82,12 @@ func (b *Broker) terms(o *Order) *machine.Scheduling {
 
 // MountedVolumes returns the ids of the volumes that a launch mounts, which must be the app's own and free.
 func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error) {
+	return b.mountedVolumes(ctx, app, launch, nil)
+}
+
+// mountedVolumes is MountedVolumes once some machines are gone.
+func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine.Launch,
+	gone []string) ([]string, error) {
 	if len(launch.Config.Mounts) == 0 {
 		return nil, nil
 	}
@@ -96,7 +102,8 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 			return nil, fault.New(fault.NotFound, "volume_not_found",
 				"volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
 		}
-		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID {
+		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID &&
+			!slices.Contains(gone, *holder) {
 			return nil, fault.New(fault.Precondition, "volume_attached",
 				"failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine "+
 					"first", m.Volume, *holder)
@@ -182,7 +189,7 @@ func (b *Broker) fund(ctx context.Context, o *Order) error {
 	req := &o.Purchases[0].Request
 	req.Namespace, req.Funds, req.Scheduling.Lent = namespace, nil, false
 	if account != nil && req.Start {
-		rate := b.funds.Price().Rate(req.Resources, req.Scheduling) * float64(len(o.Purchases))
+		rate := b.funds.Price().Rate(req.Resources, req.Scheduling)*float64(len(o.Purchases)) + o.ahead
 		f := account.Afford(namespace, rate)
 		if req.Scheduling.Lent = !f.Enough() && account.Budget.Lend; !req.Scheduling.Lent {
 			req.Funds = f

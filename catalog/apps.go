@@ -54,10 +54,8 @@ func newApps() *apps {
 
 // CreateApp enters an app. org "" is "personal".
 func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
-	if !machine.ValidLabel(name) {
-		return App{}, fault.New(fault.Invalid, "app_name",
-			"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
-			fault.Clip(name, 80))
+	if err := checkName(name); err != nil {
+		return App{}, err
 	}
 	if org == "" {
 		org = "personal"
@@ -76,6 +74,16 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 		CreatedAt: time.Now().UTC()}
 	c.forgetOrphan(name)
 	return a, c.commit(c.apps.put(name, a))
+}
+
+// checkName refuses what cannot be an app's name.
+func checkName(name string) error {
+	if machine.ValidLabel(name) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "app_name",
+		"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
+		fault.Clip(name, 80))
 }
 
 // App returns one app.

@@ -33,13 +33,11 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 	if err != nil {
 		return nil, err
 	}
-	id := r.ID()
-	next := rollout.Change{Release: id, Why: rollout.WhyDeploy, By: by, At: now}
-	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
+	h, err := c.deployed(app, old, r, by, now)
 	if err != nil {
 		return nil, err
 	}
-	trim(h)
+	id := r.ID()
 	batch := []change{c.heads.put(app, newVersioned(h))}
 	if _, there := c.releases.all[app+"/"+id]; !there {
 		batch = slices.Insert(batch, 0, c.releases.put(app+"/"+id, newVersioned(r)))
@@ -53,6 +51,46 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 		}
 	}
 	return h, c.commit(batch...)
+}
+
+// deployed returns the head that wants a release and follows on old. The caller holds write.
+func (c *Catalog) deployed(app string, old *rollout.Head, r *rollout.Release, by string,
+	now time.Time) (*rollout.Head, error) {
+	next := rollout.Change{Release: r.ID(), Why: rollout.WhyDeploy, By: by, At: now}
+	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
+	if err == nil {
+		trim(h)
+	}
+	return h, err
+}
+
+// Foresee returns the service that there would be after a Deploy of the same arguments, which it refuses as that does.
+// It writes nothing. The app need not be there.
+func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (Service, error) {
+	r, err := settled(r, by, now)
+	if err != nil {
+		return Service{}, err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	s := Service{App: App{Name: app}, Release: r}
+	var old *rollout.Head
+	if a, there := c.apps.all[app]; there {
+		s.App, s.Tenure = a, c.tenures.all[app]
+		old, err = c.headFor(app, parent)
+	} else {
+		err = cmp.Or(checkName(app), checkParent(app, nil, parent))
+	}
+	if err != nil {
+		return Service{}, err
+	}
+	if s.Head, err = c.deployed(app, old, r, by, now); err != nil {
+		return Service{}, err
+	}
+	if s.Head.Before != nil {
+		s.Before = c.releases.get(app + "/" + s.Head.Before.Release)
+	}
+	return s, nil
 }
 
 // settled returns a release as all members will read it, so that its id is the same for all.

@@ -15,6 +15,12 @@ func (c ReleaseCalls) Deploy(ctx context.Context, app string, in api.NewRelease)
 	return made, err
 }
 
+// PlanRelease says what a Deploy would do, and whether there is room for it. Nothing changes; the app need not be there.
+func (c ReleaseCalls) PlanRelease(ctx context.Context, app string, in api.NewRelease) (p api.ReleasePlan, err error) {
+	err = c.do(ctx, newCall(api.PlanRelease, app).withBody(in), &p)
+	return p, err
+}
+
 // Releases lists the releases of an app: the one that is wanted, then the others, newest first.
 func (c ReleaseCalls) Releases(ctx context.Context, app string) ([]api.ReleaseEntry, error) {
 	var list api.ReleaseList

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
@@ -29,6 +31,7 @@ type releaseCatalog interface {
 	App(name string) (catalog.App, error)
 	OpenApp(name string) (catalog.App, error)
 	Deploy(app string, r *rollout.Release, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error)
@@ -42,12 +45,14 @@ type releaseCatalog interface {
 // releaseBroker is what it needs of the broker.
 type releaseBroker interface {
 	FreeOutside(app string, c *machine.Config) error
+	Rehearse(ctx context.Context) *broker.Rehearsal
 }
 
 // handlers returns what it serves.
 func (a *releasesAPI) handlers() handlers {
 	return handlers{
 		api.CreateRelease:   a.create,
+		api.PlanRelease:     a.plan,
 		api.ListReleases:    a.list,
 		api.GetRelease:      a.get,
 		api.ScaleService:    a.scale,
@@ -69,14 +74,9 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release := &rollout.Release{Schema: rollout.Schema, Secrets: app.Secrets, Note: in.Note}
-	for _, g := range in.Groups {
-		if err := a.group(app.Name, &g); err != nil {
-			return fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
-		}
-		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(&app, &g), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
+	release, err := a.release(&app, &in)
+	if err != nil {
+		return err
 	}
 	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
 	if err != nil {
@@ -84,6 +84,20 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head)})
 	return nil
+}
+
+// release returns the release that a body says, filled in and checked as of a machine's create.
+func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Release, error) {
+	release := &rollout.Release{Schema: rollout.Schema, Secrets: app.Secrets, Note: in.Note}
+	for _, g := range in.Groups {
+		if err := a.group(app.Name, &g); err != nil {
+			return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
+		}
+		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
+	}
+	return release, nil
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,

@@ -111,11 +111,7 @@ func (a *releasesAPI) waits(wanted *rollout.Release, g *api.GroupStatus) {
 	if wanted == nil || wanted.Group(g.Name) == nil {
 		return
 	}
-	var workers []rollout.Peer
-	for w := range a.directory.fleet.Snapshot().Workers() {
-		workers = append(workers, rollout.Peer{ID: w.ID, Heard: w.Reachable()})
-	}
-	silent := wanted.Group(g.Name).Silent(workers)
+	silent := wanted.Group(g.Name).Silent(a.directory.fleet.Snapshot().Peers())
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		slot := rollout.Slot{Group: g.Name, Index: x.Index}

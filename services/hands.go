@@ -108,9 +108,7 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 
 // make has a machine placed.
 func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
-	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
-	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
-	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: l,
+	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: o.Launch(r),
 		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term}})
 	return err
 }

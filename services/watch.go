@@ -85,7 +85,7 @@ func (w *watch) ask() {
 			}
 		}
 		w.hears[x.ID] = x.Reachable()
-		w.drained[x.ID] = x.Record.Cordon != nil && x.Record.Cordon.Drain
+		w.drained[x.ID] = x.Drained()
 		workers = append(workers, rollout.Peer{ID: x.ID, Heard: x.Reachable()})
 		switch {
 		case x.Reported || x.State == cluster.MemberLeft:
@@ -131,10 +131,7 @@ func (w *watch) standing(app string) []rollout.Standing {
 	}
 	out := make([]rollout.Standing, len(m.list))
 	for i, x := range m.list {
-		out[i] = rollout.Standing{ID: x.ID, Instance: x.Instance, Replica: *x.Replica, Worker: x.Worker, State: x.State,
-			Updated: x.Updated,
-			Unheard: !x.heard, Silent: w.silent[x.Worker], Ready: x.Ready && x.heard && !x.Failing, Died: x.Died,
-			Loops: x.Loops, Deaths: x.Deaths, Ended: x.Ended, Cordoned: x.Cordoned, Leaves: x.drained || x.Evicted}
+		out[i] = x.Standing(x.heard, x.drained, w.silent[x.Worker])
 	}
 	return out
 }

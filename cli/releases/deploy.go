@@ -23,6 +23,8 @@ type deployFlags struct {
 	note   string
 	detach bool
 	schema bool
+	plan   bool
+	noPlan bool
 }
 
 // Deploy makes the command "souk deploy".
@@ -36,14 +38,21 @@ prints one; a key that souk does not know is refused with its line. The app is m
 
 It ends with 0 once all machines are as the file says. A rollout that fails is undone, or paused, as the file says in
 update.on_failure; then the command ends with 65 and why. ^C ends the following alone: the rollout goes on. A number
-that "souk scale" set stays, unless the file says another one than the release before.`,
-		Example: "  souk deploy\n  souk deploy shop.toml --note 'more room'\n" +
+that "souk scale" set stays, unless the file says another one than the release before.
+
+--plan changes nothing: it says what a deploy would do to each machine, and whether there is room for the machines that
+it makes first. It ends with 0 where there is nothing to do, 1 where there are changes and they fit, 75 where there is
+no room now, and 78 where there never is. A deploy asks the same first: one without room is refused before anything is
+written, with what would fit. --no-plan deploys it all the same, and its machines are made once there is room.`,
+		Example: "  souk deploy\n  souk deploy shop.toml --note 'more room'\n  souk deploy --plan\n" +
 			"  souk deploy --detach --json | jq -r .release\n  souk deploy --schema > souk-toml.schema.json",
 		Args: cli.Args(0, 1, "at most one file")}
 	f := cmd.Flags()
 	f.StringVar(&o.note, "note", "", "what the release is for, in the place of the file's note")
 	f.BoolVarP(&o.detach, "detach", "d", false, "answer when the release is made, and follow nothing")
 	f.BoolVar(&o.schema, "schema", false, "print the JSON Schema of the file, for editors")
+	f.BoolVar(&o.plan, "plan", false, "say what a deploy would do, and change nothing")
+	f.BoolVar(&o.noPlan, "no-plan", false, "deploy without asking first whether there is room")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.schema {
 			if len(args) > 0 {
@@ -51,6 +60,9 @@ that "souk scale" set stays, unless the file says another one than the release b
 			}
 			_, err := c.Out.Write(manifest.Schema())
 			return err
+		}
+		if o.plan && o.noPlan {
+			return cli.Usagef("--plan asks for a plan and --no-plan for none: say one of them")
 		}
 		if len(args) > 0 {
 			o.file = args[0]
@@ -81,6 +93,18 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
+	}
+	if !o.noPlan {
+		p, err := cl.PlanRelease(ctx, app, m.Release)
+		switch {
+		case err != nil:
+			return err
+		case o.plan:
+			return showPlan(c, &p)
+		}
+		if err := unfit(&p); err != nil {
+			return err
+		}
 	}
 	made, err := cl.Deploy(ctx, app, m.Release)
 	if fault.CodeOf(err) == "app_not_found" {

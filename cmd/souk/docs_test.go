@@ -57,6 +57,8 @@ line there begins with ` + "`souk: `" + ` (with ` + "`--json`" + ` it is an obje
 ` + "`souk plan`" + ` answers with its code: 0 fits now, 1 not now, 2 never as it stands. When souk could not say, it ends with a code
 of the table from 65 on, or with 2 and a message about the command line.
 
+` + "`souk deploy --plan`" + ` ends with 1 where there is something to do and it fits, and with 75 or 78 where it does not.
+
 A command that is given several machines does all it can, prints an error for each that failed, and ends with the
 largest of their codes.
 `)

@@ -7,7 +7,7 @@
 // and an epoch, so stewards that decide alike ask for the same machine.
 //
 // A Steward carries one service for one member. It keeps nothing that another could not read from the machines: give Step
-// what is wanted and what stands, and it says what to do next.
+// what is wanted and what stands, and it says what to do next. Foresee says beforehand what a steward will do for a head.
 //
 // See docs/decisions/0069-services.md.
 package rollout

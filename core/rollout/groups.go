@@ -29,6 +29,17 @@ type pass struct {
 	out      Next
 }
 
+func newPass(s *Steward, now time.Time, want *Want, standing []Standing) *pass {
+	p := &pass{Steward: s, now: now, want: want, standing: standing, by: map[Slot][]*Standing{},
+		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}}
+	for i := range standing {
+		if m := &standing[i]; !m.goes() && !s.removed(now, m.ID) {
+			p.by[m.slot()] = append(p.by[m.slot()], m)
+		}
+	}
+	return p
+}
+
 // side is what the machines of a group are to be by one release.
 type side struct {
 	release string // id

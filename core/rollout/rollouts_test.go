@@ -32,8 +32,9 @@ type rig struct {
 	kill    int  // the step at which the steward dies; 0: at none
 	steps   int
 	log     []string
-	watched bool // what is there is held against what may be missing
-	asleep  bool // machines rest once they were ready
+	watched bool   // what is there is held against what may be missing
+	asleep  bool   // machines rest once they were ready
+	each    func() // nil, or called after each look
 }
 
 type logs struct {
@@ -137,6 +138,9 @@ func (r *rig) tick() (busy bool) {
 	}
 	if r.watched {
 		r.hold()
+	}
+	if r.each != nil {
+		r.each()
 	}
 	r.now = r.now.Add(500 * time.Millisecond)
 	return n.Busy || len(r.under) > 0

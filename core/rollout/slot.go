@@ -55,8 +55,8 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 	}
 	said := len(at.Require) + len(at.Prefer) + len(at.Tolerate) + len(at.Affinity) + len(at.Spread)
 	if home != "" && said < cluster.MaxRequirements {
-		at.Prefer = append(slices.Clone(at.Prefer), cluster.Preference{Weight: homeWeight, Requirement: cluster.Requirement{
-			Attribute: "worker", Op: cluster.Equal, Values: []cluster.Value{cluster.Text(string(home))}}})
+		is := cluster.Requirement{Attribute: "worker", Op: cluster.Equal, Values: []cluster.Value{cluster.Text(string(home))}}
+		at.Prefer = append(slices.Clone(at.Prefer), cluster.Preference{Requirement: is, Weight: homeWeight})
 	}
 	if !reflect.DeepEqual(at, machine.Scheduling{}) {
 		l.Scheduling = &at
@@ -64,6 +64,13 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 	if secrets > 0 {
 		l.MinSecretsVersion = &secrets
 	}
+	return l
+}
+
+// Launch returns the launch of the machine that an order makes, of the release.
+func (o *Order) Launch(r *Release) *machine.Launch {
+	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
+	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
 	return l
 }
 

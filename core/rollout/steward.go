@@ -209,15 +209,11 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := pass{Steward: s, now: now, want: want, standing: standing, by: map[Slot][]*Standing{},
-		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}}
+	p := newPass(s, now, want, standing)
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		m := &standing[i]
 		known[m.ID] = true
-		if !m.goes() && !s.removed(now, m.ID) {
-			p.by[m.slot()] = append(p.by[m.slot()], m)
-		}
 		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
 			s.over(t)
 		}
@@ -229,7 +225,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	p.groups()
 	p.surplus()
 	p.judge()
-	s.forget(now, known, &p)
+	s.forget(now, known, p)
 	s.under += len(p.out.Obey)
 	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
 	p.out.Progress = p.progress

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/decision"
+)
+
+// Fit is whether there is room for the machines that a rollout makes first.
+type Fit string
+
+// What can be said of that.
+const (
+	FitsNow   Fit = "now"
+	FitsLater Fit = "later" // not now, and once something has stopped
+	FitsNever Fit = "never" // no worker could take a machine of it even if it were empty
+)
+
+// ReleasePlan is what a new release would do, as long as no machine fails. Nothing is made or reserved for it.
+type ReleasePlan struct {
+	App     string `json:"app"`
+	Changes bool   `json:"changes"` // false: each machine stays
+	// Fits is whether all groups have room for their first step: the machines that are made before any of them must be
+	// ready.
+	Fits   Fit            `json:"fits"`
+	Why    string         `json:"why,omitempty"` // why it does not fit now
+	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
+	Groups []PlannedGroup `json:"groups"`
+}
+
+// PlanHelp is a change of a group.
+type PlanHelp struct {
+	Group string `json:"group"`
+	Set   string `json:"set"` // what to write in its part of souk.toml, such as update.order = "stop-first"
+}
+
+// PlannedGroup is what becomes of a group.
+type PlannedGroup struct {
+	Name     string           `json:"name"`
+	Strategy rollout.Strategy `json:"strategy,omitempty"` // none: the release lacks the group
+	Order    rollout.Swap     `json:"order,omitempty"`    // which machine of a replica comes or goes first
+	Wanted   int              `json:"wanted"`
+	There    int              `json:"there"`
+	Surge    int              `json:"surge"`  // at most so many machines more than wanted may be there at once
+	First    int              `json:"first"`  // so many machines are made in its first step
+	Placed   int              `json:"placed"` // so many of them have room now
+	Fits     Fit              `json:"fits"`
+	Why      string           `json:"why,omitempty"` // why the next one has none
+	Failing  []decision.Group `json:"failing"`       // workers that do not take it, by what they say no for
+	Replicas []PlannedReplica `json:"replicas"`
+}
+
+// PlannedReplica is what becomes of a replica, or of a machine that is one too many.
+type PlannedReplica struct {
+	Index   int              `json:"index"`
+	Does    rollout.Does     `json:"does"`              // keep, update, restart, move, create or destroy
+	Machine string           `json:"machine,omitempty"` // id of the one that it has; none: it has none
+	Worker  cluster.WorkerID `json:"worker,omitempty"`  // of that
+	To      cluster.WorkerID `json:"to,omitempty"`      // would take the next one now, where the first step makes it
+	Why     string           `json:"why,omitempty"`     // none of keep
+}

@@ -1,0 +1,183 @@
+package broker
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
+)
+
+// Rehearsal places machines one after the other on a copy of the view, as buyers would: by each one's own policy and the
+// judge that the workers judge with. Nothing is made or reserved. It is not safe for concurrent use.
+type Rehearsal struct {
+	b    *Broker
+	view drainView
+	gone []string // machines that were taken out
+	rate float64  // credits an hour that what was placed costs more than what was taken out
+}
+
+// Trial is what came of placing a machine.
+type Trial struct {
+	Verdict decision.Foreseen
+	Worker  cluster.WorkerID // where it fits
+	Reason  string           // why it does not
+	Failing []decision.Group // workers that do not take it, and why: where no worker does
+
+	request placement.Request
+	rate    float64
+}
+
+// Rehearse begins a rehearsal with the fleet as it is known now.
+func (b *Broker) Rehearse(ctx context.Context) *Rehearsal {
+	view := b.fleet.View(ctx)
+	view.Workers = slices.Clone(view.Workers)
+	for i := range view.Workers {
+		view.Workers[i].Starting = 0 // by the time that the next one is made, these have started
+	}
+	return &Rehearsal{b: b, view: newDrainView(view, "plan")}
+}
+
+// Place places a machine where a buyer would, and takes its room. An error says that it cannot be asked for.
+func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*Trial, error) {
+	o := r.b.order(Intent{App: app, Launch: l})
+	o.gone, o.ahead = r.gone, max(0, r.rate)
+	if err := r.b.prepare(ctx, o); err != nil {
+		return nil, err
+	}
+	p := o.Purchases[0]
+	s := &Trial{request: r.resolve(p.Request)}
+	if s.request.Start && !s.request.Scheduling.Lent {
+		s.rate = r.b.funds.Price().Rate(s.request.Resources, s.request.Scheduling)
+	}
+	plan := decision.ForeseeBuyer(r.view.At, market.NewBuyer(s.request, r.view.View, p.Policy), s.request, r.view.View,
+		p.Policy, limitsOf(p.Launch), r.answers(ctx, &s.request))
+	if s.Verdict = plan.Verdict; s.Verdict != decision.FitsNow {
+		s.Reason, s.Failing = plan.Decision.Reason, plan.Decision.Groups
+		return s, nil
+	}
+	s.Worker = plan.Decision.Winner
+	r.evict(s)
+	r.view.take(string(s.Worker), &s.request)
+	r.rate += s.rate
+	return s, nil
+}
+
+// resolve has a request know of the machines that are planned.
+func (r *Rehearsal) resolve(q placement.Request) placement.Request {
+	known := placement.Resolve(q, r.view.View, nil).Fleet
+	q.Fleet.Spread, q.Fleet.Affinity = known.Spread, slices.Clone(q.Fleet.Affinity)
+	for i, a := range q.Scheduling.Affinity {
+		if a.Machine == "" {
+			q.Fleet.Affinity[i] = known.Affinity[i]
+		}
+	}
+	return q
+}
+
+// answers answers as the view has it; of ports workers are asked.
+func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.Answer {
+	recorded := decision.AsRecorded(*q, r.view.View)
+	return func(id cluster.WorkerID, evict bool) market.In {
+		in := recorded(id, evict)
+		if !in.Granted {
+			return in
+		}
+		no := r.b.portsAgainst(ctx, q, string(id), r.view)
+		if len(no) == 0 {
+			return in
+		}
+		i := slices.IndexFunc(r.view.Workers, func(k cluster.Record) bool { return k.Worker == id })
+		return market.In{Worker: id, Refused: &market.Refusal{Verdict: placement.Verdict{Failing: no},
+			Record: r.view.Workers[i]}}
+	}
+}
+
+// at returns the record of a worker, nil where it has none.
+func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
+	i := slices.IndexFunc(r.view.Workers, func(k cluster.Record) bool { return k.Worker == worker })
+	if i < 0 {
+		return nil
+	}
+	return &r.view.Workers[i]
+}
+
+// evict takes those of lower rank out that a worker evicts for a machine.
+func (r *Rehearsal) evict(s *Trial) {
+	k := r.at(s.Worker)
+	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
+		k.Used, k.Evictable = k.Used.Sub(k.Evictable[0].Resources), k.Evictable[1:]
+	}
+}
+
+// GiveBack takes a machine out again that was placed.
+func (r *Rehearsal) GiveBack(s *Trial) {
+	room := s.request.Resources
+	if !s.request.Start {
+		room = cluster.Resources{Disk: room.Disk}
+	}
+	r.release(s.Worker, s.request.App, room)
+	r.rate -= s.rate
+	list := r.view.ports[string(s.Worker)]
+	r.view.ports[string(s.Worker)] = slices.DeleteFunc(list,
+		func(p machine.Publish) bool { return slices.Contains(s.request.Publish, p) })
+}
+
+// TakeOut takes a machine of an app out that is there. One whose worker cannot be asked stays.
+func (r *Rehearsal) TakeOut(ctx context.Context, app, id string) {
+	if _, m, err := r.b.directory.Find(ctx, app, id); err == nil {
+		r.takeOut(m)
+	}
+}
+
+func (r *Rehearsal) takeOut(m *machine.Machine) {
+	room := machine.Resources(m.Config)
+	switch m.State {
+	case machine.Started, machine.Starting, machine.Restarting, machine.Stopping, machine.Suspending:
+		var how machine.Scheduling
+		if m.Scheduling != nil {
+			how = *m.Scheduling
+		}
+		if !how.Lent {
+			r.rate -= r.b.funds.Price().Rate(room, how)
+		}
+	default:
+		room = cluster.Resources{Disk: room.Disk}
+	}
+	r.gone = append(r.gone, m.ID)
+	r.release(m.Worker, m.App, room)
+	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.Published()...)
+	k := r.at(m.Worker)
+	if k == nil {
+		return
+	}
+	k.Volumes = maps.Clone(k.Volumes)
+	for id, holder := range k.Volumes {
+		if holder == m.ID {
+			k.Volumes[id] = ""
+		}
+	}
+	if left := room.GPU; left > 0 { // nobody here knows which devices it has: those that are in use
+		k.GPUs = slices.Clone(k.GPUs)
+		for i := range k.GPUs {
+			free := min(left, 1000-k.GPUs[i].Free)
+			k.GPUs[i].Free, left = k.GPUs[i].Free+free, left-free
+		}
+	}
+}
+
+// release gives a worker room back.
+func (r *Rehearsal) release(worker cluster.WorkerID, app string, room cluster.Resources) {
+	k := r.at(worker)
+	if k == nil {
+		return
+	}
+	k.Used, k.Machines, k.Apps = k.Used.Sub(room), k.Machines-1, maps.Clone(k.Apps)
+	if k.Apps[app]--; k.Apps[app] <= 0 {
+		delete(k.Apps, app)
+	}
+}

@@ -1,0 +1,249 @@
+package rollout
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
+)
+
+// Does is what a deploy does to a replica.
+type Does string
+
+// What a deploy can do to a replica.
+const (
+	Keep    Does = "keep"    // its machine stays as it is
+	Renew   Does = "update"  // its machine is of another spec, and another takes its place
+	Restart Does = "restart" // the same: all but the secrets, or the count of restarts, is as before
+	Move    Does = "move"    // its machine must leave its worker
+	Create  Does = "create"  // it has no machine
+	Destroy Does = "destroy" // the replica is not wanted, or the machine is one too many
+)
+
+// Plan is what a rollout that begins now does, as long as no machine fails meanwhile.
+type Plan struct {
+	Groups []GroupPlan // those of the release, in its order, then those that it lacks, by name
+	// First lists what the steward orders until a machine must be ready before it goes on: machines to make, and those
+	// that go first. Groups that come after others are taken as if they did not.
+	First []Order
+}
+
+// GroupPlan is what becomes of one group.
+type GroupPlan struct {
+	Name     string
+	Group    *Group   // of the release; nil: it has none of the name
+	Strategy Strategy // "": the group goes
+	Order    Swap     // "": the group goes
+	Wanted   int      // replicas
+	Now      int      // machines, those that are being destroyed left out
+	Most     int      // machines that may be there at once, at the worst moment
+	Replicas []ReplicaPlan
+}
+
+// Surge returns how many machines more than wanted may be there at once.
+func (g *GroupPlan) Surge() int { return max(0, g.Most-g.Wanted) }
+
+// ReplicaPlan is what becomes of one replica, or of a machine that is one too many.
+type ReplicaPlan struct {
+	Slot    Slot
+	Does    Does
+	Machine string           // that it has now; "": none
+	Worker  cluster.WorkerID // of that
+	Why     string           // one sentence; "" of Keep
+}
+
+// Changes reports whether a deploy does anything to the machines.
+func (p *Plan) Changes() bool {
+	return slices.ContainsFunc(p.Groups, func(g GroupPlan) bool {
+		return slices.ContainsFunc(g.Replicas, func(r ReplicaPlan) bool { return r.Does != Keep })
+	})
+}
+
+// Foresee says what a steward does for a head that has just been written, with the machines that stand. It changes
+// neither.
+func Foresee(now time.Time, want *Want, standing []Standing) Plan {
+	p := newPass(NewSteward(cluster.Term{}), now, want, standing)
+	p.aim()
+	p.notice(standing)
+	p.holds()
+	var out Plan
+	for i := range want.Release.Groups {
+		out.Groups = append(out.Groups, p.plan(p.goal[want.Release.Groups[i].Name]))
+	}
+	gone := map[string]*GroupPlan{}
+	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
+		if p.goal[slot.Group] != nil {
+			continue
+		}
+		g := gone[slot.Group]
+		if g == nil {
+			g = &GroupPlan{Name: slot.Group}
+			gone[slot.Group] = g
+		}
+		g.destroy(p.by[slot], slot.String()+" is not wanted any more")
+		g.Now, g.Most = len(g.Replicas), len(g.Replicas)
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		out.Groups = append(out.Groups, *gone[name])
+	}
+	out.First = first(now, want, standing)
+	return out
+}
+
+// plan says what becomes of a group of the release.
+func (p *pass) plan(to *side) GroupPlan {
+	g := to.group
+	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.order(), Wanted: to.n}
+	p.lose(g, to.n)
+	created, doubled, leaves := 0, 0, false
+	for index := range to.n {
+		slot := Slot{g.Name, index}
+		of, others := p.split(slot, to)
+		r := ReplicaPlan{Slot: slot, Does: Create, Why: "it has no machine"}
+		switch {
+		case len(of) > 0:
+			r.Does, r.Machine, r.Worker, r.Why = Keep, of[0].ID, of[0].Worker, ""
+			out.Replicas = append(out.Replicas, r)
+			out.destroy(append(of[1:], others...), "another machine stands for "+slot.String())
+			continue
+		case len(others) > 0:
+			r.Does, r.Why = p.differs(others[0], to)
+			r.Machine, r.Worker = others[0].ID, others[0].Worker
+			doubled++
+			leaves = leaves || slices.ContainsFunc(others, func(m *Standing) bool { return m.Leaves })
+		default:
+			created++
+			if silent := g.Silent(p.want.Workers); len(silent) > 0 {
+				r.Why = Awaits(slot, silent)
+			}
+			if old := p.old[g.Name]; old != nil && index < old.n { // it may be made as before, and then be replaced
+				doubled++
+			}
+		}
+		out.Replicas = append(out.Replicas, r)
+		if len(others) > 1 {
+			out.destroy(others[1:], "another machine stands for "+slot.String())
+		}
+	}
+	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
+		if slot.Group != g.Name {
+			continue
+		}
+		out.Now += len(p.by[slot])
+		if slot.Index >= to.n {
+			out.destroy(p.by[slot], slot.String()+" is not wanted any more")
+		}
+	}
+	two, _ := g.surge(to.n)
+	if old := p.old[g.Name]; old != nil && leaves { // it may be made as before, by the update of the release before
+		before, _ := old.group.surge(old.n)
+		two = max(two, before)
+	}
+	out.Most = out.Now + created + min(two, doubled)
+	return out
+}
+
+// differs says why a machine does not stay.
+func (p *pass) differs(m *Standing, to *side) (Does, string) {
+	old := p.old[to.group.Name]
+	switch {
+	case m.Spec == to.spec:
+		return Move, "its machine must go from its worker"
+	case old == nil || m.Spec != old.spec || old.group.Spec(0, 0) != to.group.Spec(0, 0):
+		return Renew, "its machine is of another release"
+	case p.want.Release.Secrets != p.want.Before.Secrets:
+		return Restart, "its machine has older secrets"
+	}
+	return Restart, "it is to be restarted"
+}
+
+func (g *GroupPlan) destroy(list []*Standing, why string) {
+	for _, m := range list {
+		g.Replicas = append(g.Replicas, ReplicaPlan{Slot: m.slot(), Does: Destroy, Machine: m.ID, Worker: m.Worker,
+			Why: why})
+	}
+}
+
+// mostLooks bounds the looks of first: each but the last orders something or is answered.
+const mostLooks = 1000
+
+// first has a steward look until it waits for a machine to be ready, and returns what it ordered.
+func first(now time.Time, want *Want, standing []Standing) (out []Order) {
+	release, wants := *want.Release, *want
+	release.Groups = slices.Clone(release.Groups)
+	for i := range release.Groups {
+		release.Groups[i].After = nil
+	}
+	wants.Release = &release
+	standing = slices.Clone(standing)
+	s := NewSteward(cluster.Term{Number: newest(standing)})
+	for range mostLooks {
+		n := s.Step(now, &wants, standing)
+		switch {
+		case n.Term > 0:
+			s.Begin(cluster.Term{Number: n.Term, Member: "plan"})
+			continue
+		case n.Tell:
+			wants.Held, wants.Progress = n.Held, n.Progress
+			continue
+		}
+		for _, w := range n.Obey {
+			s.Obeyed(now, s.Term(), w, foundAt(w, standing), nil)
+		}
+		for i := range n.Orders {
+			o := &n.Orders[i]
+			standing = carriedOut(o, standing)
+			s.Done(now, o, nil)
+			if o.Verb == Make || o.Verb == Remove {
+				out = append(out, *o)
+			}
+		}
+		if len(n.Orders) == 0 && len(n.Obey) == 0 {
+			break
+		}
+	}
+	return out
+}
+
+// newest returns the newest term that a machine was made in.
+func newest(standing []Standing) (term uint64) {
+	for i := range standing {
+		term = max(term, standing[i].Epoch>>epochBits)
+	}
+	return term
+}
+
+// foundAt lists the machines that a worker has.
+func foundAt(w cluster.WorkerID, standing []Standing) (out []Found) {
+	for i := range standing {
+		if m := &standing[i]; m.Worker == w && m.State != machine.Destroyed {
+			out = append(out, Found{ID: m.ID, Slot: m.slot()})
+		}
+	}
+	return out
+}
+
+// carriedOut returns the machines once an order has been carried out. One that was made is not ready.
+func carriedOut(o *Order, standing []Standing) []Standing {
+	at := slices.IndexFunc(standing, func(m Standing) bool { return m.ID == o.Machine })
+	switch {
+	case o.Verb == Make:
+		m := Standing{ID: o.Machine, Replica: o.Replica, State: machine.Started, Cordoned: o.Apart}
+		if o.Asleep {
+			m.State = machine.Created
+		}
+		return append(standing, m)
+	case at < 0:
+	case o.Verb == Remove:
+		return slices.Delete(standing, at, at+1)
+	case o.Verb == Start:
+		standing[at].State, standing[at].Died = machine.Started, false
+	case o.Verb == Hold:
+		standing[at].State, standing[at].Died, standing[at].Cordoned = machine.Stopped, false, true
+	case o.Verb == Admit:
+		standing[at].Cordoned = false
+	}
+	return standing
+}

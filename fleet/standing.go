@@ -1,0 +1,44 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+)
+
+// Standing returns a machine of a service as its steward sees it: heard is that its worker can be asked, drained that
+// this is being emptied, silent since when it has not been heard, where it is not. The machine has a Replica.
+func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standing {
+	return rollout.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
+		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
+		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Cordoned: m.Cordoned, Leaves: drained || m.Evicted}
+}
+
+// Standing returns the machines of an app's service, by their ids.
+func (s *Snapshot) Standing(app string) (out []rollout.Standing) {
+	for m := range s.MachinesOf(app) {
+		if m.Replica == nil {
+			continue
+		}
+		var silent time.Time
+		w, known := s.Worker(m.Worker)
+		if known && w.State != cluster.MemberAlive {
+			silent = w.Since
+		}
+		out = append(out, m.Standing(known && w.Reachable(), known && w.Drained(), silent))
+	}
+	return out
+}
+
+// Peers returns all workers of the cluster, as stewards see them.
+func (s *Snapshot) Peers() []rollout.Peer {
+	out := make([]rollout.Peer, 0, s.Len())
+	for w := range s.Workers() {
+		out = append(out, rollout.Peer{ID: w.ID, Heard: w.Reachable()})
+	}
+	return out
+}
+
+// Drained reports whether the worker is being emptied.
+func (w *Worker) Drained() bool { return w.Record.Cordon != nil && w.Record.Cordon.Drain }

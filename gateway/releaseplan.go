@@ -1,0 +1,309 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/placement"
+)
+
+// plan says what a new release would do, and whether there is room for its first step. It changes nothing.
+func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.OpenApp(r.PathValue("app"))
+	switch {
+	case fault.CodeOf(err) == "app_not_found":
+		app = catalog.App{Name: r.PathValue("app")} // a deploy would make it
+	case err != nil:
+		return err
+	}
+	var in api.NewRelease
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	release, err := a.release(&app, &in)
+	if err != nil {
+		return err
+	}
+	foresee := func(release *rollout.Release) (*trial, error) {
+		s, err := a.catalog.Foresee(app.Name, release, caller(r), in.Parent, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		return a.try(r.Context(), &s), nil
+	}
+	t, err := foresee(release)
+	if err != nil {
+		return err
+	}
+	out := t.answer(app.Name)
+	if out.Fits == api.FitsLater {
+		out.Help = append(out.Help, help(release, t, foresee)...)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// trial is what a rollout does, and what came of placing its first step.
+type trial struct {
+	plan   rollout.Plan
+	groups map[string]*groupTrial
+	to     map[rollout.Slot]cluster.WorkerID
+}
+
+// groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
+type groupTrial struct {
+	news, newsPlaced     int
+	beside, besidePlaced int
+	fits                 api.Fit
+	why                  string
+	failing              []decision.Group
+	placed               []*broker.Trial // of those beside others
+}
+
+// lacks says that the next machine has none.
+func (x *groupTrial) lacks(fits api.Fit, why string, failing []decision.Group) {
+	if x.fits == api.FitsNow || fits == api.FitsNever {
+		x.fits, x.why, x.failing = fits, why, failing
+	}
+}
+
+// try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
+// again for the groups that come after it.
+func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
+	known := a.directory.fleet.Snapshot()
+	t := &trial{groups: map[string]*groupTrial{}, to: map[rollout.Slot]cluster.WorkerID{}}
+	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
+		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress,
+		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
+	stage := a.broker.Rehearse(ctx)
+	for i := range t.plan.First {
+		if o := &t.plan.First[i]; o.Verb == rollout.Remove && s.Release.Group(o.Replica.Group) == nil {
+			stage.TakeOut(ctx, s.App.Name, o.Machine)
+		}
+	}
+	var visit func(g *rollout.Group)
+	visit = func(g *rollout.Group) {
+		if t.groups[g.Name] != nil {
+			return
+		}
+		x := &groupTrial{fits: api.FitsNow}
+		t.groups[g.Name] = x
+		for _, name := range g.After {
+			visit(s.Release.Group(name))
+			for _, one := range t.groups[name].placed {
+				stage.GiveBack(one)
+			}
+			t.groups[name].placed = nil
+		}
+		t.place(ctx, stage, s, g.Name)
+	}
+	for i := range s.Release.Groups {
+		visit(&s.Release.Groups[i])
+	}
+	return t
+}
+
+// place places the first step of a group: what it lacks, then what is made beside older ones.
+func (t *trial) place(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, group string) {
+	var news, besides []*rollout.Order
+	first := map[rollout.Slot]bool{} // their machines go first
+	for i := range t.plan.First {
+		switch o := &t.plan.First[i]; {
+		case o.Replica.Group != group:
+		case o.Verb == rollout.Remove:
+			first[o.Slot()] = true
+			stage.TakeOut(ctx, s.App.Name, o.Machine)
+		case t.has(o.Slot()) && !first[o.Slot()]:
+			besides = append(besides, o)
+		default:
+			news = append(news, o)
+		}
+	}
+	x := t.groups[group]
+	x.news, x.beside = len(news), len(besides)
+	x.newsPlaced = len(t.rehearse(ctx, stage, s, x, news))
+	x.placed = t.rehearse(ctx, stage, s, x, besides)
+	x.besidePlaced = len(x.placed)
+}
+
+// has reports whether a replica has a machine.
+func (t *trial) has(slot rollout.Slot) bool {
+	return slices.ContainsFunc(t.plan.Groups, func(g rollout.GroupPlan) bool {
+		return g.Name == slot.Group && slices.ContainsFunc(g.Replicas,
+			func(r rollout.ReplicaPlan) bool { return r.Slot == slot && r.Machine != "" })
+	})
+}
+
+// rehearse places machines up to the first that has no room: the others are as large.
+func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
+	orders []*rollout.Order) (placed []*broker.Trial) {
+	for _, o := range orders {
+		one, err := stage.Place(ctx, s.App.Name, o.Launch(s.Release))
+		switch {
+		case err != nil:
+			x.lacks(api.FitsLater, err.Error(), nil)
+			return placed
+		case one.Verdict != decision.FitsNow:
+			fits := api.FitsLater
+			if one.Verdict == decision.Never {
+				fits = api.FitsNever
+			}
+			x.lacks(fits, reason(one), one.Failing)
+			return placed
+		}
+		t.to[o.Slot()] = one.Worker
+		placed = append(placed, one)
+	}
+	return placed
+}
+
+// reason says why a machine has no room, with the clauses that the first few workers fail on.
+func reason(one *broker.Trial) string {
+	const most = 3
+	var list []string
+	for _, g := range one.Failing[:min(len(one.Failing), most)] {
+		if len(g.Failing) > 0 {
+			list = append(list, fmt.Sprintf("%s: %s", g.Example, placement.ClauseText(g.Failing[0])))
+		}
+	}
+	if len(list) == 0 {
+		return one.Reason
+	}
+	return one.Reason + " (" + strings.Join(list, "; ") + ")"
+}
+
+// fits returns whether there is room for all groups.
+func (t *trial) fits() api.Fit {
+	out := api.FitsNow
+	for _, x := range t.groups {
+		if x.fits == api.FitsNever || out == api.FitsNow {
+			out = x.fits
+		}
+	}
+	return out
+}
+
+func (t *trial) answer(app string) api.ReleasePlan {
+	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Help: []api.PlanHelp{},
+		Groups: []api.PlannedGroup{}}
+	var why []string
+	for i := range t.plan.Groups {
+		g := &t.plan.Groups[i]
+		x := t.groups[g.Name]
+		if x == nil {
+			x = &groupTrial{fits: api.FitsNow}
+		}
+		a := api.PlannedGroup{Name: g.Name, Strategy: g.Strategy, Order: g.Order, Wanted: g.Wanted, There: g.Now,
+			Surge: g.Surge(), First: x.news + x.beside, Placed: x.newsPlaced + x.besidePlaced, Fits: x.fits, Why: x.why,
+			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
+		for _, r := range g.Replicas {
+			b := api.PlannedReplica{Index: r.Slot.Index, Does: r.Does, Machine: r.Machine, Worker: r.Worker, Why: r.Why}
+			if r.Does != rollout.Keep && r.Does != rollout.Destroy {
+				b.To = t.to[r.Slot]
+			}
+			a.Replicas = append(a.Replicas, b)
+		}
+		if x.fits != api.FitsNow {
+			why = append(why, fmt.Sprintf("%d of the %d machines that group %s makes first have room: %s", a.Placed,
+				a.First, g.Name, x.why))
+		}
+		out.Groups = append(out.Groups, a)
+	}
+	out.Why = strings.Join(why, "; and ")
+	return out
+}
+
+// An edit is a change of a group that has no room for its first step; "" where it would change nothing.
+type edit func(g *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
+
+// edits are those that are tried, the smaller first.
+func edits() [][]edit {
+	return [][]edit{{lessSurge}, {stopFirst}, {fewer}, {stopFirst, fewer}}
+}
+
+// lessSurge has as many machines beside older ones as have room.
+func lessSurge(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	gradual := p.Strategy == rollout.Rolling || p.Strategy == rollout.Canary
+	if x.besidePlaced == 0 || x.besidePlaced == x.beside || !gradual {
+		return ""
+	}
+	u.MaxSurge = strconv.Itoa(x.besidePlaced)
+	return "update.max_surge = " + strconv.Quote(u.MaxSurge)
+}
+
+// stopFirst has no machine beside an older one.
+func stopFirst(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	if x.beside == 0 || p.Order == rollout.StopFirst {
+		return ""
+	}
+	text := "update.order = \"stop-first\""
+	if p.Strategy == rollout.BlueGreen {
+		text, u.Strategy = "update.strategy = \"rolling\", "+text, rollout.Rolling
+	}
+	if u.Order, u.MaxSurge = rollout.StopFirst, ""; p.Group.Update != nil && p.Group.Update.MaxSurge != "" {
+		text += " without max_surge"
+	}
+	return text
+}
+
+// fewer has as many replicas as have room.
+func fewer(g *rollout.Group, _ *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	n := p.Wanted - x.news + x.newsPlaced
+	if x.news == x.newsPlaced || n < 1 {
+		return ""
+	}
+	g.Replicas = n
+	return "replicas = " + strconv.Itoa(n)
+}
+
+// help returns the smallest change of the groups without room by which the release would fit now; none where none that
+// is known does.
+func help(of *rollout.Release, t *trial, foresee func(*rollout.Release) (*trial, error)) (out []api.PlanHelp) {
+	for _, list := range edits() {
+		next := *of
+		next.Groups = slices.Clone(of.Groups)
+		out = nil
+		for i := range next.Groups {
+			g := &next.Groups[i]
+			x := t.groups[g.Name]
+			if x.fits == api.FitsNow {
+				continue
+			}
+			var u rollout.Update
+			if g.Update != nil {
+				u = *g.Update
+			}
+			at := slices.IndexFunc(t.plan.Groups, func(p rollout.GroupPlan) bool { return p.Name == g.Name })
+			var sets []string
+			for _, e := range list {
+				if set := e(g, &u, x, &t.plan.Groups[at]); set != "" {
+					sets = append(sets, set)
+				}
+			}
+			if len(sets) > 0 {
+				g.Update = &u
+				out = append(out, api.PlanHelp{Group: g.Name, Set: strings.Join(sets, ", ")})
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if after, err := foresee(&next); err == nil && after.fits() == api.FitsNow {
+			return out
+		}
+	}
+	return nil
+}

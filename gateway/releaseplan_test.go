@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// webOf is a release of one group web.
+func webOf(image string, memory, replicas int, update string) string {
+	return fmt.Sprintf(`{"groups":[{"name":"web","replicas":%d,"config":{"image":%q,"guest":{"cpu_kind":"shared",`+
+		`"cpus":1,"memory_mb":%d}},"update":{%s}}]}`, replicas, image, memory, update)
+}
+
+// TestPlanRelease says what a release would do, where its machines would go, whether there is room, and what would fit.
+func TestPlanRelease(t *testing.T) {
+	s := newShop(t).open() // one worker of 4096 MB
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 1024, 2, ""))
+	var first api.ReleasePlan
+	s.want(200, "POST", "/v1/souk/apps/a/plan-release", webOf("demo:1", 1024, 2, "")).into(t, &first)
+	if first.Fits != api.FitsNow || !first.Changes || len(first.Groups) != 1 || first.Groups[0].First != 2 ||
+		first.Groups[0].Replicas[1].To != "w1" {
+		t.Fatalf("%+v", first)
+	}
+	service, _ := s.catalog.Service("a")
+	for i := range 2 {
+		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
+		known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+		next := *known
+		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: service.Release.Group("web").Spec(0, 0)}
+		next.Ready = true
+		s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+	}
+	for _, tt := range []struct {
+		name, body, want, why string
+	}{
+		{"nothing", webOf("demo:1", 1024, 2, ""), "now false keep keep 0/0 help[]", ""},
+		{"an image", webOf("demo:2", 1024, 2, ""), "now true update update 1/1 help[]", ""},
+		{"more", webOf("demo:1", 1024, 4, ""), "now true keep keep create create 2/2 help[]", ""},
+		{"fewer", webOf("demo:1", 1024, 1, ""), "now true keep destroy 0/0 help[]", ""},
+		{"too many", webOf("demo:1", 1024, 6, ""), "later true keep keep create create create create 2/4 " +
+			"help[web: replicas = 4]", "2 of the 4 machines that group web makes first have room: "},
+		{"beside", webOf("demo:2", 3000, 2, ""), `later true update update 0/1 help[web: update.order = "stop-first"]`,
+			"memory"},
+		{"surge", webOf("demo:2", 1800, 2, `"max_surge":"2"`),
+			`later true update update 1/2 help[web: update.max_surge = "1"]`, "memory"},
+		{"blue and green", webOf("demo:2", 1800, 2, `"strategy":"bluegreen"`),
+			`later true update update 1/2 help[web: update.strategy = "rolling", update.order = "stop-first"]`, "memory"},
+		{"stop first", webOf("demo:2", 3000, 2, `"order":"stop-first"`), "now true update update 1/1 help[]", ""},
+		{"no help", webOf("demo:2", 4000, 2, ""), "later true update update 0/1 help[]", "memory"},
+		{"never", webOf("demo:2", 5000, 2, ""), "never true update update 0/1 help[]", "larger than any worker"},
+	} {
+		var p api.ReleasePlan
+		s.want(200, "POST", "/v1/souk/apps/a/plan-release", tt.body).into(t, &p)
+		g := p.Groups[0]
+		words := []string{fmt.Sprint(p.Fits, " ", p.Changes)}
+		for _, r := range g.Replicas {
+			words = append(words, string(r.Does))
+		}
+		var sets []string
+		for _, h := range p.Help {
+			sets = append(sets, h.Group+": "+h.Set)
+		}
+		got := fmt.Sprintf("%s %d/%d help%v", strings.Join(words, " "), g.Placed, g.First, sets)
+		if got != tt.want || !strings.Contains(p.Why, tt.why) || (p.Why == "") != (p.Fits == api.FitsNow) {
+			t.Errorf("%s:\n got %s: %s\nwant %s: %s", tt.name, got, p.Why, tt.want, tt.why)
+		}
+		if p.Fits != api.FitsNow && len(g.Failing) == 0 {
+			t.Errorf("%s: no clause is told", tt.name)
+		}
+	}
+	if h, _ := s.catalog.Service("a"); h.Head.Number != 1 {
+		t.Errorf("plans wrote head %d", h.Head.Number)
+	}
+	s.want(200, "POST", "/v1/souk/apps/new/plan-release", webOf("demo:1", 64, 1, ""))
+	if _, err := s.catalog.App("new"); err == nil {
+		t.Error("a plan made an app")
+	}
+	s.want(400, "POST", "/v1/souk/apps/a/plan-release", `{"groups":[]}`)
+	s.want(409, "POST", "/v1/souk/apps/a/plan-release", `{"parent":"old",`+webOf("demo:1", 64, 1, "")[1:])
+}
