@@ -75,6 +75,10 @@ func (b *board) want(app string, g rollout.Group) {
 		if err != nil {
 			panic(err)
 		}
+		s.Before = nil
+		if head.Before != nil {
+			s.Before = s.Release
+		}
 		s.Head, s.Release = head, r
 	})
 }

@@ -46,3 +46,25 @@ func TestAReplacementIsMadeAtHome(t *testing.T) {
 		t.Error("more is wished for than may be")
 	}
 }
+
+// TestTheReleaseBeforeIsAwaited: a steward that has not got it yet cannot tell what a canary keeps, or an undo returns to.
+func TestTheReleaseBeforeIsAwaited(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		g := groupsOf(4, Undo)["canary"]
+		r := newRig(t, 1, g, true)
+		r.rest()
+		r.roll(g, crash)
+		r.want.Progress = Progress{Rollout: r.want.Head.Rollout, Release: r.want.Head.Release, Undo: undo}
+		if undo {
+			r.want.Progress.Why, r.want.Progress.Failed = "it failed", []Failure{{Group: "web", Why: "it failed"}}
+		}
+		before := r.want.Before
+		r.want.Before = nil
+		if n := r.step(r.t); len(n.Orders) > 0 || n.Busy {
+			t.Errorf("undo %v: %+v", undo, n)
+		}
+		r.want.Before = before
+		r.rest()
+		r.ends(good, Done, true)
+	}
+}

@@ -55,7 +55,8 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 	}
 	said := len(at.Require) + len(at.Prefer) + len(at.Tolerate) + len(at.Affinity) + len(at.Spread)
 	if home != "" && said < cluster.MaxRequirements {
-		is := cluster.Requirement{Attribute: "worker", Op: cluster.Equal, Values: []cluster.Value{cluster.Text(string(home))}}
+		is := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text(string(home))}}
 		at.Prefer = append(slices.Clone(at.Prefer), cluster.Preference{Requirement: is, Weight: homeWeight})
 	}
 	if !reflect.DeepEqual(at, machine.Scheduling{}) {

@@ -219,6 +219,9 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 		}
 	}
 	p.aim()
+	if p.open && want.Head.Before != nil && want.Before == nil { // that release is about to come from another member
+		return Next{Held: want.Held, Progress: want.Progress, Busy: s.under > 0}
+	}
 	p.notice(standing)
 	s.fence.note(standing, want.Workers)
 	p.holds()
