@@ -126,8 +126,8 @@ func clusterSteps() []clusterStep {
 			"back, each replica has\none again. A request wakes one that rests."},
 		{on: "a", quiet: `souk services | grep '^http://shop.* 0/3'`},
 		{on: "c", dies: true},
-		{on: "a", quiet: `S=$(souk status --app shop) && echo "$S" && echo "$S" | grep ' stopped .*not heard' && ` +
-			`[ $(echo "$S" | grep -c '^web/.* stopped ') = 4 ]`},
+		{on: "a", quiet: `S=$(souk status --app shop) && echo "$S" && echo "$S" | grep '^web/.*not heard' && ` +
+			`[ $(echo "$S" | grep -c -e '^web/.* stopped ' -e '^web/.* created ') = 4 ]`},
 		{on: "a", run: `souk status --app shop | grep -e REPLICA -e ^web/`},
 		{on: "a", run: `curl -si http://shop.localhost:4284 | grep -e HTTP -e Souk-Wake -e two | tr -d "\r"`},
 		{say: "How many are wanted can be said to any member."},
@@ -313,7 +313,8 @@ func maskCluster(text string) string {
 			continue // how far it is, as often as somebody looked
 		}
 		line = regexp.MustCompile(`\bweb-\d\b`).ReplaceAllString(line, "web-#")
-		line = strings.Replace(line, "  coming up\n", "\n", 1) // of two machines of one replica either
+		line = strings.Replace(line, "  created  no ", "  stopped  no ", 1)
+		line = strings.Replace(line, "  coming up\n", "\n", 1)              // of two machines of one replica either
 		line = regexp.MustCompile(`\bworker [abc]\b`).ReplaceAllString(line, "worker HOST")
 		line = regexp.MustCompile(`^  steward .*`).ReplaceAllString(line, "  steward")
 		line = regexp.MustCompile(`\b[0-9a-f]{8}\b`).ReplaceAllString(line, "RELEASE")
