@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Progress is how far a rollout is, and what was decided of it: what nobody can see from the machines. Its service's
@@ -89,7 +90,7 @@ func (p *pass) failing(v *view, to *side) *Failure {
 	switch h := p.held[m.ID]; {
 	case h != nil:
 		f.Why = h.Why
-	case m.Died, m.Deaths > p.machine(m.ID).deaths:
+	case m.Died && m.State == machine.Failed, m.Deaths > p.machine(m.ID).deaths: // not by its worker, see StopAfter
 		f.Why = fmt.Sprintf("machine %s of worker %s ended by itself", m.ID, m.Worker)
 		if m.Ended != "" {
 			f.Why += ": " + m.Ended
