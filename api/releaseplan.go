@@ -26,7 +26,20 @@ type ReleasePlan struct {
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
 	Groups []PlannedGroup `json:"groups"`
+	Held   *Booking       `json:"held,omitempty"` // the room that is held; none: none was asked for, or it does not fit
 }
+
+// ReleaseToPlan is a release that is not made yet.
+type ReleaseToPlan struct {
+	NewRelease
+	// Hold has workers keep the room of the machines that the release makes first, for a minute. The answer's "held",
+	// sent with the release, gives it to them.
+	Hold bool `json:"hold,omitempty"`
+}
+
+// Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it
+// came.
+type Booking rollout.Booking
 
 // PlanHelp is a change of a group.
 type PlanHelp struct {

@@ -27,7 +27,7 @@ func releaseRoutes() []Route {
 	return []Route{
 		{Op: CreateRelease, Verb: VerbCreate, Kind: KindService, In: NewRelease{}, Out: ReleaseMade{}, Code: 201,
 			About: "Make a release of an app, and have it wanted from now on."},
-		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
+		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: ReleaseToPlan{}, Out: ReleasePlan{},
 			About: "Say what a new release would do to an app's machines, and whether there is room; nothing changes."},
 		{Op: ListReleases, Verb: VerbList, Kind: KindService, Out: ReleaseList{},
 			About: "List the releases of an app: the one that is wanted, then the others, newest first."},
@@ -57,6 +57,8 @@ type NewRelease struct {
 	// Parent is the id of the head that the caller has seen, "" for none. Where another stands the answer is 409, code
 	// head_moved, and nothing changes. Left out, whichever stands is followed.
 	Parent *string `json:"parent,omitempty"`
+	// Held is the room that workers hold for the release, as its plan answered. Left out: none is held.
+	Held *Booking `json:"held,omitempty"`
 }
 
 // NewGroup is machines of one config. All but name and replicas is as in the create of a machine.

@@ -47,6 +47,40 @@ func (s bid) Buy(ctx context.Context, o *Order) error {
 	return err
 }
 
+// redeem makes a replica's machine in the room that a worker holds for it. over is false where none does any more: then
+// the order's strategy places it.
+func (b *Broker) redeem(ctx context.Context, o *Order) (err error, over bool) {
+	if o.Replica == nil || o.Replica.Token == "" {
+		return nil, false
+	}
+	p, at := o.Purchases[0], o.Replica.Booked
+	w := b.fleet.Worker(at)
+	if w == nil {
+		return nil, false
+	}
+	rec, err := w.Record(ctx)
+	if err != nil {
+		return nil, false
+	}
+	see(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
+	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), "it holds the room since the release was planned"
+	why := &machine.Placement{Policy: p.Policy.Name, Worker: string(at), Reason: p.Consent,
+		Candidates: []machine.Candidate{}}
+	got := b.grant(ctx, w, p, why, o.Replica.Token, false)
+	p.ask(market.Ask{Act: market.ActGrant, Worker: at}, got)
+	switch {
+	case got.Done:
+		p.Machine = got.machine
+		return nil, true
+	case got.Lost:
+		return market.Ambiguous(at, p.Request.Machine), true
+	case got.Refused != nil:
+		b.fleet.Refused(at, got.Refused.Record)
+	}
+	p.Ranked, p.Consent = nil, ""
+	return nil, false
+}
+
 // Offer is a launch offered to one worker, of which nothing is to be made yet.
 type Offer struct {
 	App    string

@@ -70,6 +70,9 @@ type Bid struct {
 type Replica struct {
 	machine.Replica
 	Term cluster.Term // of the service's steward; a worker that has obeyed a later one refuses
+	// Booked is the worker that holds room for it under Token: it is asked first. "": none holds any.
+	Booked cluster.WorkerID
+	Token  string
 }
 
 // Machine is a machine and the worker that has it.

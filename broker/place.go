@@ -102,7 +102,10 @@ func (b *Broker) prepare(ctx context.Context, o *Order) error {
 // buy has the order's strategy place it, and records what came of it.
 func (b *Broker) buy(ctx context.Context, o *Order) error {
 	began := time.Now()
-	err := o.strategy.Buy(ctx, o)
+	err, over := b.redeem(ctx, o)
+	if !over {
+		err = o.strategy.Buy(ctx, o)
+	}
 	for draws := 1; draws < maxDraws && b.redraw(ctx, o, err); draws++ {
 		err = o.strategy.Buy(ctx, o)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
@@ -17,8 +19,9 @@ import (
 type Rehearsal struct {
 	b    *Broker
 	view drainView
-	gone []string // machines that were taken out
-	rate float64  // credits an hour that what was placed costs more than what was taken out
+	gone []string                  // machines that were taken out
+	left map[cluster.WorkerID]bool // workers that have room only once those are gone
+	rate float64                   // credits an hour that what was placed costs more than what was taken out
 }
 
 // Trial is what came of placing a machine.
@@ -30,6 +33,7 @@ type Trial struct {
 
 	request placement.Request
 	rate    float64
+	waits   bool // its room is there only once other machines are gone, or were evicted
 }
 
 // Rehearse begins a rehearsal with the fleet as it is known now.
@@ -39,7 +43,7 @@ func (b *Broker) Rehearse(ctx context.Context) *Rehearsal {
 	for i := range view.Workers {
 		view.Workers[i].Starting = 0 // by the time that the next one is made, these have started
 	}
-	return &Rehearsal{b: b, view: newDrainView(view, "plan")}
+	return &Rehearsal{b: b, view: newDrainView(view, "plan"), left: map[cluster.WorkerID]bool{}}
 }
 
 // Place places a machine where a buyer would, and takes its room. An error says that it cannot be asked for.
@@ -61,7 +65,7 @@ func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*
 		return s, nil
 	}
 	s.Worker = plan.Decision.Winner
-	r.evict(s)
+	s.waits = r.left[s.Worker] || r.evict(s)
 	r.view.take(string(s.Worker), &s.request)
 	r.rate += s.rate
 	return s, nil
@@ -106,12 +110,27 @@ func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
 	return &r.view.Workers[i]
 }
 
-// evict takes those of lower rank out that a worker evicts for a machine.
-func (r *Rehearsal) evict(s *Trial) {
+// evict takes those of lower rank out that a worker evicts for a machine, and reports whether it evicts any.
+func (r *Rehearsal) evict(s *Trial) (any bool) {
 	k := r.at(s.Worker)
 	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
 		k.Used, k.Evictable = k.Used.Sub(k.Evictable[0].Resources), k.Evictable[1:]
+		any = true
 	}
+	return any
+}
+
+// HoldTrial has the worker where a machine was placed keep its room for a while, under a token. Whichever machine is granted
+// with the token takes it. Room that is there only once others are gone cannot be kept: then held is false.
+func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time.Duration) (held bool, err error) {
+	w := b.fleet.Worker(s.Worker)
+	if s.waits || !s.request.Start || w == nil {
+		return false, nil
+	}
+	req := s.request
+	req.Machine = ""
+	_, err = w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: token, TTL: ttl})
+	return err == nil, err
 }
 
 // GiveBack takes a machine out again that was placed.
@@ -149,6 +168,7 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 		room = cluster.Resources{Disk: room.Disk}
 	}
 	r.gone = append(r.gone, m.ID)
+	r.left[m.Worker] = true
 	r.release(m.Worker, m.App, room)
 	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.Published()...)
 	k := r.at(m.Worker)

@@ -20,8 +20,9 @@ const maxHead = registry.MaxPayload - 4<<10
 
 // Deploy enters a release of an app and the head that wants it, in one commit, and takes out the releases that nothing
 // uses any more. by and now are entered in the release where it does not say them. parent is the id of the head that the
-// caller has seen, "" for none; another one is a Conflict, code head_moved. nil follows on whichever stands.
-func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string,
+// caller has seen, "" for none; another one is a Conflict, code head_moved. nil follows on whichever stands. booking is what
+// workers hold for it; nil: nothing.
+func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
 	now time.Time) (*rollout.Head, error) {
 	r, err := settled(r, by, now)
 	if err != nil {
@@ -33,7 +34,7 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.deployed(app, old, r, by, now)
+	h, err := c.deployed(app, old, r, by, booking, now)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +55,9 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 }
 
 // deployed returns the head that wants a release and follows on old. The caller holds write.
-func (c *Catalog) deployed(app string, old *rollout.Head, r *rollout.Release, by string,
+func (c *Catalog) deployed(app string, old *rollout.Head, r *rollout.Release, by string, booking *rollout.Booking,
 	now time.Time) (*rollout.Head, error) {
-	next := rollout.Change{Release: r.ID(), Why: rollout.WhyDeploy, By: by, At: now}
+	next := rollout.Change{Release: r.ID(), Why: rollout.WhyDeploy, By: by, At: now, Booking: booking}
 	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
 	if err == nil {
 		trim(h)
@@ -84,7 +85,7 @@ func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *str
 	if err != nil {
 		return Service{}, err
 	}
-	if s.Head, err = c.deployed(app, old, r, by, now); err != nil {
+	if s.Head, err = c.deployed(app, old, r, by, nil, now); err != nil {
 		return Service{}, err
 	}
 	if s.Head.Before != nil {

@@ -41,7 +41,7 @@ func withApp(t *testing.T, name string) *teller {
 
 func (x *teller) deploy(t *testing.T, app, note string) *rollout.Head {
 	t.Helper()
-	h, err := x.Deploy(app, wantedRelease(note, 3), "ann", nil, morning)
+	h, err := x.Deploy(app, wantedRelease(note, 3), "ann", nil, nil, morning)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestDeployAndScale(t *testing.T) {
 		t.Fatalf("a scale without a release: %v", err)
 	}
 	none, before := "", len(x.journal.all)
-	h, err := x.Deploy("shop", wantedRelease("1", 3), "ann", &none, morning)
+	h, err := x.Deploy("shop", wantedRelease("1", 3), "ann", &none, nil, morning)
 	if err != nil || h.Number != 1 || len(x.journal.all) != before+1 {
 		t.Fatalf("%+v, %v, %d commits", h, err, len(x.journal.all)-before)
 	}
@@ -63,7 +63,7 @@ func TestDeployAndScale(t *testing.T) {
 	if !there || s.Why != nil || s.Head.ID() != h.ID() || s.Release.ID() != h.Release || s.Release.By != "ann" {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := x.Deploy("shop", wantedRelease("2", 3), "bob", &none, morning); fault.As(err).Code != "head_moved" {
+	if _, err := x.Deploy("shop", wantedRelease("2", 3), "b", &none, nil, morning); fault.CodeOf(err) != "head_moved" {
 		t.Fatalf("a deploy beside another: %v", err)
 	}
 	id := h.ID()
@@ -97,7 +97,7 @@ func TestDeployAndScale(t *testing.T) {
 	if err := x.MarkDeleting("shop"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Deploy("shop", wantedRelease("3", 1), "", nil, morning); !fault.Is(err, fault.NotFound) {
+	if _, err := x.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("a deploy of what is being deleted: %v", err)
 	}
 	if err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
@@ -274,7 +274,7 @@ func TestNewerRowsAreCarried(t *testing.T) {
 		if s, there := c.Service("shop"); !there || s.Head != nil || fault.As(s.Why).Code != "schema" {
 			t.Errorf("%+v", s)
 		}
-		if _, err := c.Deploy("shop", wantedRelease("2", 1), "", nil, morning); fault.As(err).Code != "schema" {
+		if _, err := c.Deploy("shop", wantedRelease("2", 1), "", nil, nil, morning); fault.As(err).Code != "schema" {
 			t.Error(err)
 		}
 	}
@@ -482,7 +482,7 @@ func TestForksProperty(t *testing.T) {
 			switch rapid.SampledFrom([]string{"deploy", "deploy", "scale", "cut", "heal", "deliver"}).Draw(t, "step") {
 			case "deploy":
 				deployed++
-				h, err := m.Deploy("shop", wantedRelease(fmt.Sprint(deployed), 3), "ann", nil, w.now)
+				h, err := m.Deploy("shop", wantedRelease(fmt.Sprint(deployed), 3), "ann", nil, nil, w.now)
 				if err != nil {
 					t.Fatal(err)
 				}

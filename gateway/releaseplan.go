@@ -13,14 +13,14 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/placement"
 )
 
-// plan says what a new release would do, and whether there is room for its first step. It changes nothing.
+// plan says what a new release would do, and whether there is room for its first step. It changes nothing, but for room
+// that it has held.
 func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	switch {
@@ -29,11 +29,11 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	var in api.NewRelease
+	var in api.ReleaseToPlan
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, err := a.release(&app, &in)
+	release, err := a.release(&app, &in.NewRelease)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,12 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	held := (*rollout.Booking)(nil)
+	if in.Hold && t.fits() == api.FitsNow {
+		held = a.hold(r.Context(), t)
+	}
 	out := t.answer(app.Name)
+	out.Held = (*api.Booking)(held)
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)
 	}
@@ -60,7 +65,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 type trial struct {
 	plan   rollout.Plan
 	groups map[string]*groupTrial
-	to     map[rollout.Slot]cluster.WorkerID
+	made   map[rollout.Slot]*broker.Trial // where the next machine of a slot goes
 }
 
 // groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
@@ -80,11 +85,21 @@ func (x *groupTrial) lacks(fits api.Fit, why string, failing []decision.Group) {
 	}
 }
 
+// refused says that a worker has no room any more for a machine that had some.
+func (x *groupTrial) refused(why string) {
+	if x.besidePlaced > 0 {
+		x.besidePlaced--
+	} else {
+		x.newsPlaced--
+	}
+	x.lacks(api.FitsLater, why, nil)
+}
+
 // try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
 // again for the groups that come after it.
 func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 	known := a.directory.fleet.Snapshot()
-	t := &trial{groups: map[string]*groupTrial{}, to: map[rollout.Slot]cluster.WorkerID{}}
+	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress,
 		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
@@ -164,7 +179,7 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 			x.lacks(fits, reason(one), one.Failing)
 			return placed
 		}
-		t.to[o.Slot()] = one.Worker
+		t.made[o.Slot()] = one
 		placed = append(placed, one)
 	}
 	return placed
@@ -211,8 +226,8 @@ func (t *trial) answer(app string) api.ReleasePlan {
 			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
 		for _, r := range g.Replicas {
 			b := api.PlannedReplica{Index: r.Slot.Index, Does: r.Does, Machine: r.Machine, Worker: r.Worker, Why: r.Why}
-			if r.Does != rollout.Keep && r.Does != rollout.Destroy {
-				b.To = t.to[r.Slot]
+			if to := t.made[r.Slot]; to != nil && r.Does != rollout.Keep && r.Does != rollout.Destroy {
+				b.To = to.Worker
 			}
 			a.Replicas = append(a.Replicas, b)
 		}

@@ -30,7 +30,8 @@ type releasesAPI struct {
 type releaseCatalog interface {
 	App(name string) (catalog.App, error)
 	OpenApp(name string) (catalog.App, error)
-	Deploy(app string, r *rollout.Release, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
+		now time.Time) (*rollout.Head, error)
 	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
@@ -46,6 +47,8 @@ type releaseCatalog interface {
 type releaseBroker interface {
 	FreeOutside(app string, c *machine.Config) error
 	Rehearse(ctx context.Context) *broker.Rehearsal
+	HoldTrial(ctx context.Context, s *broker.Trial, token string, ttl time.Duration) (held bool, err error)
+	Release(ctx context.Context, worker cluster.WorkerID, token string) error
 }
 
 // handlers returns what it serves.
@@ -78,7 +81,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, time.Now())
+	head, err := a.catalog.Deploy(app.Name, release, caller(r), in.Parent, (*rollout.Booking)(in.Held), time.Now())
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (b *Buyer) Step(in In) Out {
 		return Out{Done: true, Err: in.Failed}
 	case in.Lost:
 		if b.lost++; b.lost > MaxLost {
-			return Out{Done: true, Err: ambiguous(in.Worker, b.req.Machine)}
+			return Out{Done: true, Err: Ambiguous(in.Worker, b.req.Machine)}
 		}
 		return Out{Ask: in.Worker, Evict: b.consent != "", After: lostPause(b.lost)}
 	case in.Refused != nil:

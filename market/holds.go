@@ -25,7 +25,7 @@ const (
 // hold is capacity that is kept for a machine.
 type hold struct {
 	by      string // the caller
-	machine string
+	machine string // "": whichever the token is said for
 	amount  amount
 	share   float64 // of the worker's capacity, in the dimension of which it has most
 	since   time.Time
@@ -109,7 +109,7 @@ func (s *holds) sweep(now time.Time) {
 }
 
 // Hold reserves capacity for a request under a token until now+ttl, when it ends by itself. The same token again renews
-// it.
+// it. A request that names no machine reserves it for whichever machine the token is granted with.
 //
 // by is the caller, whoever it asks for. One that holds much for long, and has no machine granted in it, is refused for
 // a while: what is held is refused to all others.
@@ -186,7 +186,7 @@ func (s *Seller) expire(now time.Time) {
 // endHold gives back what a token holds, if it holds anything. Where a machine is being granted, only its own hold
 // ends.
 func (s *Seller) endHold(now time.Time, token, granted string) {
-	if h := s.holds.byToken[token]; granted != "" && h.machine != granted {
+	if h := s.holds.byToken[token]; granted != "" && h.machine != "" && h.machine != granted {
 		return
 	}
 	if h, known := s.holds.end(now, token, granted != ""); known {

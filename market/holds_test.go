@@ -106,3 +106,21 @@ func TestHoldsThatAreUsedCostNothing(t *testing.T) {
 		now = now.Add(30 * time.Second)
 	}
 }
+
+// TestAHoldForWhicheverMachine: room that was held without naming a machine goes to the one that is granted with its token,
+// and to no other.
+func TestAHoldForWhicheverMachine(t *testing.T) {
+	s := newSeller(cluster.Resources{CPU: 100})
+	if _, err := s.Hold(epoch, "b", request("", cluster.Resources{CPU: 80}), "t", market.MaxHoldTTL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Grant(epoch, request("m1", cluster.Resources{CPU: 80}), "other", true); err == nil {
+		t.Error("another token took the room")
+	}
+	if err := s.Grant(epoch, request("m1", cluster.Resources{CPU: 80}), "t", true); err != nil {
+		t.Error(err)
+	}
+	if used := s.Record(epoch).Used.CPU; used != 80 {
+		t.Errorf("%d are used", used)
+	}
+}

@@ -112,7 +112,7 @@ func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
 		return Batch{Done: true, Err: in.Failed}
 	case in.Lost:
 		if b.lost++; b.lost > MaxLost {
-			return Batch{Done: true, Err: ambiguous(asked.Worker, b.req.Machine)}
+			return Batch{Done: true, Err: Ambiguous(asked.Worker, b.req.Machine)}
 		}
 		return Batch{Asks: []Ask{asked}, After: lostPause(b.lost)}
 	}
@@ -157,8 +157,8 @@ func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 	}
 }
 
-// ambiguous is the end of a purchase whose grant was never answered.
-func ambiguous(w cluster.WorkerID, id string) error {
+// Ambiguous is the end of a purchase whose grant was never answered.
+func Ambiguous(w cluster.WorkerID, id string) error {
 	e := fault.New(fault.Unavailable, "ambiguous",
 		"worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
 	e.Op = "market.buyer"

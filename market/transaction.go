@@ -68,7 +68,7 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 			s.over, s.err = true, a.Failed
 		case a.Lost:
 			if s.lost++; s.lost > MaxLost {
-				s.over, s.err = true, ambiguous(ask.Worker, t.reqs[ask.Member].Machine)
+				s.over, s.err = true, Ambiguous(ask.Worker, t.reqs[ask.Member].Machine)
 			} else {
 				again = append(again, ask)
 				batch.After = max(batch.After, lostPause(s.lost))

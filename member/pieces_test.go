@@ -40,7 +40,7 @@ func TestARowInPieces(t *testing.T) {
 	if _, err := a.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	h, err := a.Deploy("shop", largeRelease(t, 200<<10), "ann", nil, time.Now())
+	h, err := a.Deploy("shop", largeRelease(t, 200<<10), "ann", nil, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 // make has a machine placed.
 func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
 	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: o.Launch(r),
-		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term}})
+		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}})
 	return err
 }
 

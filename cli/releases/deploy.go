@@ -95,7 +95,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		return err
 	}
 	if !o.noPlan {
-		p, err := cl.PlanRelease(ctx, app, m.Release)
+		p, err := cl.PlanRelease(ctx, app, m.Release, !o.plan)
 		switch {
 		case err != nil:
 			return err
@@ -105,6 +105,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		if err := unfit(&p); err != nil {
 			return err
 		}
+		m.Release.Held = p.Held
 	}
 	made, err := cl.Deploy(ctx, app, m.Release)
 	if fault.CodeOf(err) == "app_not_found" {

@@ -33,10 +33,11 @@ type Head struct {
 	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
 	Restarted uint64 `json:"restarted,omitempty"`
 
-	Rollout  uint64  `json:"rollout,omitempty"`  // the number of the head that began the rollout; 0: an older souk wrote it
-	Before   *Target `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
-	Promoted int     `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
-	Paused   bool    `json:"paused,omitempty"`   // no further machine is replaced
+	Rollout  uint64   `json:"rollout,omitempty"`  // the number of the head that began the rollout; 0: an older souk wrote it
+	Before   *Target  `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
+	Promoted int      `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
+	Paused   bool     `json:"paused,omitempty"`   // no further machine is replaced
+	Booking  *Booking `json:"booking,omitempty"`  // that workers hold for its machines; nil: none
 
 	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }
@@ -72,6 +73,7 @@ type Change struct {
 	Resume  bool           // a rollout that was paused or undone is tried again
 	Pause   bool           // no further machine is to be replaced
 	Promote int            // so many steps of a canary are over; 0: no more than before
+	Booking *Booking       // that workers hold for the machines of Release; nil: none
 	Why, By string
 	At      time.Time
 }
@@ -84,7 +86,7 @@ func (c *Change) begins() bool { return c.Release != "" || c.Restart || c.Resume
 // for a group stays over a deploy, unless the new release says another number of the group than the one before.
 func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, error) {
 	n := &Head{Schema: Schema, Number: 1, Release: c.Release, Counts: map[string]int{}, Why: c.Why, By: c.By,
-		At: c.At.UTC()}
+		At: c.At.UTC(), Booking: c.Booking}
 	if h != nil {
 		n.Number, n.Parent = h.Number+1, h.ID()
 		n.aim(h, &c, p)
@@ -193,7 +195,7 @@ func (h *Head) Check() error {
 			return err
 		}
 	}
-	return nil
+	return h.Booking.check()
 }
 
 // Follows reports whether h was made knowing of the head of an id, as far as is still kept.

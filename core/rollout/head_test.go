@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -248,5 +249,42 @@ func TestWhatAnUndoReturnsTo(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.steps, got, tt.want)
 		}
+	}
+}
+
+// TestABookingIsOfOneDeploy: what is held for a release is in the head that deploys it and in no later one, its machines are
+// asked for there first, and only while it is held.
+func TestABookingIsOfOneDeploy(t *testing.T) {
+	morning := time.Unix(1e9, 0).UTC()
+	r := &Release{Schema: Schema, At: morning, Groups: []Group{{Name: "web", Replicas: 2,
+		Config: &machine.Config{Image: "demo:1"}}}}
+	booking := &Booking{Token: "t", Until: morning.Add(time.Minute), At: map[string]cluster.WorkerID{"web/1": "w2"}}
+	var none *Head
+	h, err := none.Next(Change{Release: r.ID(), Why: WhyDeploy, At: morning, Booking: booking}, r, nil, Progress{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func(now time.Time) (out []string) {
+		s, want := NewSteward(cluster.Term{}), &Want{App: "a", Head: h, Release: r}
+		s.Begin(cluster.Term{Number: s.Step(now, want, nil).Term, Member: "w1"})
+		for _, o := range s.Step(now, want, nil).Orders {
+			out = append(out, fmt.Sprint(o.Slot(), " ", o.Booked, " ", o.Token))
+		}
+		return out
+	}
+	if got := fmt.Sprint(made(morning)); got != "[web/0   web/1 w2 t/web/1]" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(made(morning.Add(time.Minute))); got != "[web/0   web/1  ]" {
+		t.Error(got)
+	}
+	next, err := h.Next(Change{Why: WhyScale, Counts: map[string]int{"web": 3}, At: morning}, r, r, Progress{})
+	if err != nil || next.Booking != nil {
+		t.Errorf("%+v, %v", next, err)
+	}
+	booking.Token = ""
+	if _, err := none.Next(Change{Release: r.ID(), Why: WhyDeploy, At: morning, Booking: booking}, r, nil,
+		Progress{}); err == nil {
+		t.Error("room without a token was kept")
 	}
 }

@@ -102,9 +102,11 @@ type Order struct {
 	Instance string           // that it must still have; of Make ""
 	Kill     bool             // of Remove: it is not up, so nothing is waited for
 	Home     cluster.WorkerID // of Make: the worker of the machine whose place it takes; "": none
-	Asleep   bool             // of Make: it is not started
-	Apart    bool             // of Make: no request goes there before it is admitted
-	Why      string           // one sentence
+	Booked   cluster.WorkerID // of Make: the worker that holds room for it under Token; "": none
+	Token    string
+	Asleep   bool   // of Make: it is not started
+	Apart    bool   // of Make: no request goes there before it is admitted
+	Why      string // one sentence
 }
 
 // Slot returns which slot an order is for.
@@ -376,10 +378,13 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	if to.group.Lost() == Never && !p.empty(slot, to.group) {
 		return
 	}
-	id := slot.MachineID(p.want.App, epoch)
-	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Why: why,
-		Home: w.home, Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index,
-			Epoch: epoch, Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}})
+	o := Order{Verb: Make, Term: p.term, Machine: slot.MachineID(p.want.App, epoch), Why: why, Home: w.home,
+		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
+			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
+	if h := p.want.Head; to.release == h.Release {
+		o.Booked, o.Token = h.Booking.of(p.now, slot)
+	}
+	p.out.Orders = append(p.out.Orders, o)
 }
 
 // remove orders a machine to be destroyed.

@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/market"
+)
+
+// holdTime bounds how long workers may take to hold the room of a plan.
+const holdTime = 10 * time.Second
+
+// hold has workers hold the room of the machines that a release makes first. A worker that has the room no more makes the
+// release not fit, and nothing is held. Room that is there only once older machines are gone is not held. nil: none is.
+func (a *releasesAPI) hold(ctx context.Context, t *trial) *rollout.Booking {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	booking := &rollout.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
+		At: map[string]cluster.WorkerID{}}
+	slots := t.first()
+	held, errs := make([]bool, len(slots)), make([]error, len(slots))
+	var all sync.WaitGroup
+	for i, slot := range slots {
+		all.Go(func() {
+			held[i], errs[i] = a.broker.HoldTrial(ctx, t.made[slot], booking.SlotToken(slot), market.MaxHoldTTL)
+		})
+	}
+	all.Wait()
+	gone := false
+	for i, slot := range slots {
+		if held[i] {
+			booking.At[slot.String()] = t.made[slot].Worker
+		}
+		if e := fault.As(errs[i]); e != nil {
+			if no, is := e.Detail.(market.Refusal); is && len(no.Verdict.Failing) > 0 {
+				t.groups[slot.Group].refused(e.Error())
+				gone = true
+			}
+		}
+	}
+	if gone {
+		a.giveBack(ctx, booking)
+	}
+	if gone || len(booking.At) == 0 {
+		return nil
+	}
+	return booking
+}
+
+// first lists the slots that the first step makes machines for, in the order in which a steward makes them, at most as many
+// as it orders at once.
+func (t *trial) first() (out []rollout.Slot) {
+	for i := range t.plan.First {
+		slot := t.plan.First[i].Slot()
+		if t.made[slot] != nil && !slices.Contains(out, slot) && len(out) < rollout.MaxBooked {
+			out = append(out, slot)
+		}
+	}
+	return out
+}
+
+// giveBack ends holds, as far as their workers can be asked; the others end by themselves.
+func (a *releasesAPI) giveBack(ctx context.Context, booking *rollout.Booking) {
+	for slot, worker := range booking.At {
+		_ = a.broker.Release(ctx, worker, booking.Token+"/"+slot)
+	}
+}
