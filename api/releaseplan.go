@@ -26,7 +26,9 @@ type ReleasePlan struct {
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
 	Groups []PlannedGroup `json:"groups"`
-	Held   *Booking       `json:"held,omitempty"` // the room that is held; none: none was asked for, or it does not fit
+	// Credits is how many credits an hour its first step costs the budget of the app's namespace more; left out: it has none.
+	Credits float64  `json:"credits_per_hour,omitempty"`
+	Held    *Booking `json:"held,omitempty"` // the room that is held; none: none was asked for, or it does not fit
 }
 
 // ReleaseToPlan is a release that is not made yet.
@@ -54,9 +56,10 @@ type PlannedGroup struct {
 	Order    rollout.Swap     `json:"order,omitempty"`    // which machine of a replica comes or goes first
 	Wanted   int              `json:"wanted"`
 	There    int              `json:"there"`
-	Surge    int              `json:"surge"`  // at most so many machines more than wanted may be there at once
-	First    int              `json:"first"`  // so many machines are made in its first step
-	Placed   int              `json:"placed"` // so many of them have room now
+	Surge    int              `json:"surge"`            // at most so many machines more than wanted may be there at once
+	First    int              `json:"first"`            // so many machines are made in its first step
+	Placed   int              `json:"placed"`           // so many of them have room now
+	Evicts   int              `json:"evicts,omitempty"` // so many machines of lower rank are evicted for those
 	Fits     Fit              `json:"fits"`
 	Why      string           `json:"why,omitempty"` // why the next one has none
 	Failing  []decision.Group `json:"failing"`       // workers that do not take it, by what they say no for

@@ -22,6 +22,7 @@ type Rehearsal struct {
 	gone []string                  // machines that were taken out
 	left map[cluster.WorkerID]bool // workers that have room only once those are gone
 	rate float64                   // credits an hour that what was placed costs more than what was taken out
+	paid bool                      // a budget pays for what was placed
 }
 
 // Trial is what came of placing a machine.
@@ -30,6 +31,7 @@ type Trial struct {
 	Worker  cluster.WorkerID // where it fits
 	Reason  string           // why it does not
 	Failing []decision.Group // workers that do not take it, and why: where no worker does
+	Evicts  int              // machines of lower rank that are evicted for it
 
 	request placement.Request
 	rate    float64
@@ -65,10 +67,20 @@ func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*
 		return s, nil
 	}
 	s.Worker = plan.Decision.Winner
-	s.waits = r.left[s.Worker] || r.evict(s)
+	s.Evicts = r.evict(s)
+	s.waits = r.left[s.Worker] || s.Evicts > 0
 	r.view.take(string(s.Worker), &s.request)
 	r.rate += s.rate
+	r.paid = r.paid || p.Request.Funds != nil
 	return s, nil
+}
+
+// Cost returns how many credits an hour what was placed costs more than what was taken out; 0 where no budget pays.
+func (r *Rehearsal) Cost() float64 {
+	if !r.paid {
+		return 0
+	}
+	return r.rate
 }
 
 // resolve has a request know of the machines that are planned.
@@ -110,14 +122,14 @@ func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
 	return &r.view.Workers[i]
 }
 
-// evict takes those of lower rank out that a worker evicts for a machine, and reports whether it evicts any.
-func (r *Rehearsal) evict(s *Trial) (any bool) {
+// evict takes those of lower rank out that a worker evicts for a machine, and returns how many they are.
+func (r *Rehearsal) evict(s *Trial) (n int) {
 	k := r.at(s.Worker)
 	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
 		k.Used, k.Evictable = k.Used.Sub(k.Evictable[0].Resources), k.Evictable[1:]
-		any = true
+		n++
 	}
-	return any
+	return n
 }
 
 // HoldTrial has the worker where a machine was placed keep its room for a while, under a token. Whichever machine is granted

@@ -66,6 +66,7 @@ type trial struct {
 	plan   rollout.Plan
 	groups map[string]*groupTrial
 	made   map[rollout.Slot]*broker.Trial // where the next machine of a slot goes
+	cost   float64                        // credits an hour
 }
 
 // groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
@@ -76,6 +77,7 @@ type groupTrial struct {
 	why                  string
 	failing              []decision.Group
 	placed               []*broker.Trial // of those beside others
+	evicts               int
 }
 
 // lacks says that the next machine has none.
@@ -127,6 +129,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 	}
 	for i := range s.Release.Groups {
 		visit(&s.Release.Groups[i])
+		t.cost = max(t.cost, stage.Cost())
 	}
 	return t
 }
@@ -168,6 +171,9 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 	for _, o := range orders {
 		one, err := stage.Place(ctx, s.App.Name, o.Launch(s.Release))
 		switch {
+		case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
+			x.lacks(api.FitsNever, err.Error(), nil)
+			return placed
 		case err != nil:
 			x.lacks(api.FitsLater, err.Error(), nil)
 			return placed
@@ -180,6 +186,7 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 			return placed
 		}
 		t.made[o.Slot()] = one
+		x.evicts += one.Evicts
 		placed = append(placed, one)
 	}
 	return placed
@@ -212,7 +219,7 @@ func (t *trial) fits() api.Fit {
 }
 
 func (t *trial) answer(app string) api.ReleasePlan {
-	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Help: []api.PlanHelp{},
+	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Credits: t.cost, Help: []api.PlanHelp{},
 		Groups: []api.PlannedGroup{}}
 	var why []string
 	for i := range t.plan.Groups {
@@ -222,7 +229,8 @@ func (t *trial) answer(app string) api.ReleasePlan {
 			x = &groupTrial{fits: api.FitsNow}
 		}
 		a := api.PlannedGroup{Name: g.Name, Strategy: g.Strategy, Order: g.Order, Wanted: g.Wanted, There: g.Now,
-			Surge: g.Surge(), First: x.news + x.beside, Placed: x.newsPlaced + x.besidePlaced, Fits: x.fits, Why: x.why,
+			Surge: g.Surge(), First: x.news + x.beside, Placed: x.newsPlaced + x.besidePlaced, Evicts: x.evicts,
+			Fits: x.fits, Why: x.why,
 			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
 		for _, r := range g.Replicas {
 			b := api.PlannedReplica{Index: r.Slot.Index, Does: r.Does, Machine: r.Machine, Worker: r.Worker, Why: r.Why}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
@@ -82,4 +84,42 @@ func TestPlanRelease(t *testing.T) {
 	}
 	s.want(400, "POST", "/v1/souk/apps/a/plan-release", `{"groups":[]}`)
 	s.want(409, "POST", "/v1/souk/apps/a/plan-release", `{"parent":"old",`+webOf("demo:1", 64, 1, "")[1:])
+}
+
+// TestAPlanKnowsQuotaEvictionsAndVolumes: what a namespace cannot pay for has no room, machines of lower rank are counted
+// that would be evicted, and a release with a volume that is not there never fits.
+func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
+	w := newMemWorker("w1", "local", room) // 4096 MB
+	s := newShop(t, w).open()
+	plan := func(body string) (p api.ReleasePlan) {
+		t.Helper()
+		s.want(200, "POST", "/v1/souk/apps/a/plan-release", body).into(t, &p)
+		return p
+	}
+	p := plan(strings.Replace(webOf("demo:1", 512, 1, ""), `"guest"`,
+		`"mounts":[{"volume":"vol_none","path":"/d"}],"guest"`, 1))
+	if p.Fits != api.FitsNever || !strings.Contains(p.Why, "this app has no volume vol_none; create it first") {
+		t.Errorf("%+v", p)
+	}
+	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,`+
+		`"memory_mb":3584}},"scheduling":{"band":"batch"}}`)
+	ranked := func(band string) string {
+		return strings.Replace(webOf("demo:1", 1024, 1, ""), `"config"`, `"scheduling":{"band":"`+band+`"},"config"`, 1)
+	}
+	if p := plan(ranked("batch")); p.Fits != api.FitsLater {
+		t.Errorf("%+v", p)
+	}
+	if p := plan(ranked("service")); p.Fits != api.FitsNow || p.Groups[0].Evicts != 1 || p.Credits != 0 {
+		t.Errorf("%+v", p)
+	}
+	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":2,"burst":2,"lend":false}}`)
+	if p := plan(ranked("service")); p.Fits != api.FitsNow || p.Credits <= 0 {
+		t.Errorf("%+v", p)
+	}
+	w.set(func() {
+		w.sell.SetSpending(map[string]cluster.Spending{"default": {Spent: 9, Owed: 3, At: time.Now()}})
+	})
+	if p := plan(ranked("service")); p.Fits != api.FitsLater || !strings.Contains(p.Why, "quota") {
+		t.Errorf("%+v", p)
+	}
 }

@@ -3,6 +3,7 @@ package releases
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/soukhq/souk/api"
@@ -37,7 +38,9 @@ func unfit(p *api.ReleasePlan) error {
 	case p.Fits == api.FitsNow:
 		return nil
 	case p.Fits == api.FitsNever:
-		code, advice = "never_fits", "; ask for less, or add a larger worker"
+		if code = "never_fits"; tooLarge(p) {
+			advice = "; ask for less, or add a larger worker"
+		}
 	case len(p.Help) == 0:
 		advice = "; ask for less, or try again when something has stopped"
 	default:
@@ -48,6 +51,13 @@ func unfit(p *api.ReleasePlan) error {
 		advice = "; it would fit with " + strings.Join(sets, " and ")
 	}
 	return fault.New(fault.Exhausted, code, "%s has no room for the release: %s%s", p.App, p.Why, advice)
+}
+
+// tooLarge reports whether a release never fits because no worker takes it. Else its sentence says what it lacks.
+func tooLarge(p *api.ReleasePlan) bool {
+	return slices.ContainsFunc(p.Groups, func(g api.PlannedGroup) bool {
+		return g.Fits == api.FitsNever && len(g.Failing) > 0
+	})
 }
 
 func printPlan(c *cli.Env, p *api.ReleasePlan) {
@@ -74,6 +84,9 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 			c.Field("group", "%s", groupPlanText(g))
 		}
 	}
+	if p.Credits > 0 {
+		c.Field("quota", "its first step costs %.3g credits an hour more", p.Credits)
+	}
 }
 
 func doesCell(d rollout.Does) cli.Cell {
@@ -92,6 +105,8 @@ func groupPlanText(g *api.PlannedGroup) string {
 	switch {
 	case g.First == 0:
 		return text
+	case g.Fits == api.FitsNow && g.Evicts > 0:
+		return text + "; fits now, and evicts " + cli.NumberOf(g.Evicts, "machine", "machines") + " of lower rank"
 	case g.Fits == api.FitsNow:
 		return text + "; fits now"
 	case g.Fits == api.FitsNever:
