@@ -21,6 +21,7 @@ const (
 	ResumeRollout   Op = "POST /v1/souk/apps/{app}/resume"
 	PromoteRollout  Op = "POST /v1/souk/apps/{app}/promote"
 	GetService      Op = "GET /v1/souk/apps/{app}/service"
+	WhyService      Op = "GET /v1/souk/apps/{app}/why"
 )
 
 func releaseRoutes() []Route {
@@ -47,6 +48,8 @@ func releaseRoutes() []Route {
 			About: "Have the canary of an app go on to its next step, or to the end."},
 		{Op: GetService, Verb: VerbGet, Kind: KindService, Out: ServiceStatus{},
 			About: "Tell what is wanted of an app, which machines there are for it, and which member sees to it."},
+		{Op: WhyService, Verb: VerbGet, Kind: KindService, Out: ServiceWhy{},
+			About: "Say of each replica of an app why it is where it is, or why it is not ready and what would help."},
 	}
 }
 

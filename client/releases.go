@@ -36,6 +36,12 @@ func (c ReleaseCalls) Release(ctx context.Context, app, ref string) (r api.Relea
 	return r, err
 }
 
+// WhyService explains each replica of a service.
+func (c ReleaseCalls) WhyService(ctx context.Context, app string) (w api.ServiceWhy, err error) {
+	err = c.do(ctx, newCall(api.WhyService, app), &w)
+	return w, err
+}
+
 // Scale sets how many machines of groups of an app are wanted; the others stay.
 func (c ReleaseCalls) Scale(ctx context.Context, app string, in api.Scale) (h api.Head, err error) {
 	err = c.do(ctx, newCall(api.ScaleService, app).withBody(in), &h)

@@ -46,6 +46,7 @@ type releaseCatalog interface {
 // releaseBroker is what it needs of the broker.
 type releaseBroker interface {
 	FreeOutside(app string, c *machine.Config) error
+	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
 	Rehearse(ctx context.Context) *broker.Rehearsal
 	HoldTrial(ctx context.Context, s *broker.Trial, token string, ttl time.Duration) (held bool, err error)
 	Release(ctx context.Context, worker cluster.WorkerID, token string) error
@@ -65,6 +66,7 @@ func (a *releasesAPI) handlers() handlers {
 		api.ResumeRollout:   a.resume,
 		api.PromoteRollout:  a.promote,
 		api.GetService:      a.status,
+		api.WhyService:      a.why,
 	}
 }
 

@@ -14,16 +14,24 @@ import (
 )
 
 func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
-	app := r.PathValue("app")
+	_, out, err := a.service(r.PathValue("app"))
+	if err == nil {
+		answer(w, http.StatusOK, out)
+	}
+	return err
+}
+
+// service returns what is wanted of an app, and how it stands.
+func (a *releasesAPI) service(app string) (s catalog.Service, out api.ServiceStatus, err error) {
 	if _, err := a.catalog.App(app); err != nil {
-		return err
+		return s, out, err
 	}
 	s, there := a.catalog.Service(app)
 	if !there {
-		return catalog.NoService(app)
+		return s, out, catalog.NoService(app)
 	}
 	t := s.Tenure
-	out := api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
+	out = api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
 		Member: rollout.StewardOf(s.App.ID, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
 	if s.Why != nil {
 		out.Why = s.Why.Error()
@@ -34,8 +42,7 @@ func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	out.Groups = append(out.Groups, a.groups(&s)...)
 	out.Rollout = rolloutAnswer(&s, out.Groups)
-	answer(w, http.StatusOK, out)
-	return nil
+	return s, out, nil
 }
 
 // rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: an older souk wrote its head.

@@ -49,6 +49,22 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		}
 	}
 	printSlots(c, s)
+	if n := missing(s); n > 0 {
+		c.Field("why", "\"souk why %s\" says why %s no machine, and what would help", s.App,
+			cli.NumberOf(n, "replica has", "replicas have"))
+	}
+}
+
+// missing counts the replicas without a machine.
+func missing(s *api.ServiceStatus) (n int) {
+	for i := range s.Groups {
+		for _, x := range s.Groups[i].Slots {
+			if x.Machine == "" {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // inForce returns the release that the machines are to be like now.

@@ -403,7 +403,7 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 	switch {
 	case v.making:
 	case asleep && p.wakes() && !b.judged && b.judging: // one is enough to judge by
-	case to.group.order() == StartFirst && b.more < two:
+	case to.group.Order() == StartFirst && b.more < two:
 		b.more++
 		b.judging = true
 		p.make(v.slot, to, asleep && (b.judged || !p.wakes()), why)

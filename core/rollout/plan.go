@@ -95,7 +95,7 @@ func Foresee(now time.Time, want *Want, standing []Standing) Plan {
 // plan says what becomes of a group of the release.
 func (p *pass) plan(to *side) GroupPlan {
 	g := to.group
-	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.order(), Wanted: to.n}
+	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.Order(), Wanted: to.n}
 	p.lose(g, to.n)
 	created, doubled, leaves := 0, 0, false
 	for index := range to.n {

@@ -99,9 +99,9 @@ func (g *Group) exclusive() string {
 	return ""
 }
 
-// order returns which machine of a replica comes or goes first. Programs of the host have its ports, so two that serve one
+// Order returns which machine of a replica comes or goes first. Programs of the host have its ports, so two that serve one
 // cannot be at one worker.
-func (g *Group) order() Swap {
+func (g *Group) Order() Swap {
 	switch {
 	case g.exclusive() != "":
 		return StopFirst
@@ -117,9 +117,9 @@ func (g *Group) surge(n int) (surge, unavailable int) {
 	u, all := g.update(), g.strategy() == BlueGreen || g.strategy() == Immediate
 	unavailable = part(cmp.Or(u.MaxUnavailable, "0"), n, false)
 	switch {
-	case g.order() == StopFirst && all:
+	case g.Order() == StopFirst && all:
 		return 0, n
-	case g.order() == StopFirst:
+	case g.Order() == StopFirst:
 		return 0, max(1, unavailable)
 	case all:
 		return n, 0
@@ -211,12 +211,12 @@ func (g *Group) checkUpdate() error {
 			fault.Clip(string(u.OnFailure), 40), Undo, Pause, GoOn)
 	case why != "" && u.Order == StartFirst:
 		return invalid("group %s says update.order = start-first, and %s: say stop-first, or leave it out", g.Name, why)
-	case g.order() == StopFirst && u.Strategy == BlueGreen:
+	case g.Order() == StopFirst && u.Strategy == BlueGreen:
 		return invalid("group %s says update.strategy = bluegreen, and its old machines go first, as %s: use rolling",
 			g.Name, cmp.Or(why, when(u.Order == StopFirst, "update.order says so"), "they have a port of the host"))
-	case u.MaxSurge != "" && (u.Strategy == BlueGreen || u.Strategy == Immediate || g.order() == StopFirst):
+	case u.MaxSurge != "" && (u.Strategy == BlueGreen || u.Strategy == Immediate || g.Order() == StopFirst):
 		return invalid("group %s says update.max_surge, which %s does not use: leave it out", g.Name,
-			cmp.Or(when(g.order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))
+			cmp.Or(when(g.Order() == StopFirst, "order stop-first"), "strategy "+string(u.Strategy)))
 	case len(u.Steps) > 0 && u.Strategy != Canary:
 		return invalid("group %s says update.steps, which only strategy canary has: say update.strategy = canary",
 			g.Name)

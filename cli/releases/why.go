@@ -1,0 +1,97 @@
+package releases
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+)
+
+// Why makes the command "souk why".
+func Why(c *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "why APP [REPLICA]", Short: "Say why replicas are where they are, or not ready",
+		Long: `Say of each replica of an app why it is where it is; of one that is not ready, why not and what would help. REPLICA,
+such as web/2, is one of them alone. Room is asked for as "souk why-not" does; nothing is made or reserved.
+"souk explain MACHINE" says more of one machine: how each worker was judged.`,
+		Example: "  souk why shop\n  souk why shop web/2\n" +
+			"  souk why shop --json | jq '.replicas[] | select(.as_wanted | not)'",
+		Args: cli.Args(1, 2, "an app, and at most one of its replicas")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		slot := ""
+		if len(args) > 1 {
+			slot = args[1]
+		}
+		return why(cmd.Context(), c, args[0], slot)
+	}
+	return cmd
+}
+
+// why explains the replicas of an app, or one of them.
+func why(ctx context.Context, c *cli.Env, app, slot string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	w, err := cl.WhyService(ctx, app)
+	if err != nil {
+		return known(app, err)
+	}
+	if slot != "" {
+		if w.Replicas = of(w.Replicas, slot); len(w.Replicas) == 0 {
+			return fault.New(fault.NotFound, "replica", "%s has no replica %s: \"souk why %s\" lists them", app,
+				fault.Clip(slot, 80), app)
+		}
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, w)
+		return nil
+	}
+	printWhy(c, &w, slot == "")
+	return nil
+}
+
+// of returns what is said of one replica.
+func of(list []api.ReplicaWhy, slot string) (out []api.ReplicaWhy) {
+	for _, r := range list {
+		if slotText(&r) == slot {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func slotText(r *api.ReplicaWhy) string { return rollout.Slot{Group: r.Group, Index: r.Index}.String() }
+
+func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
+	well := 0
+	for i := range w.Replicas {
+		if w.Replicas[i].AsWanted {
+			well++
+		}
+	}
+	if whole {
+		c.Printf("%s: %d of %s as wanted\n", w.Service.App, well,
+			cli.NumberOf(len(w.Replicas), "replica is", "replicas are"))
+		printRollout(c, &w.Service, time.Now())
+	}
+	for i := range w.Replicas {
+		r := &w.Replicas[i]
+		at := "no machine"
+		if r.Machine != "" {
+			at = r.Machine + " at " + string(r.Worker)
+		}
+		c.Printf("%s (%s)\n", slotText(r), at)
+		c.Printf("  %s\n", r.Why)
+		for _, h := range r.Help {
+			c.Printf("  help: %s\n", h)
+		}
+	}
+	for _, id := range w.Missing {
+		c.Note("worker %s could not be asked: what is said of its machines is what was known", id)
+	}
+}

@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/machine"
+)
+
+// why explains a service. All that it says is read from the machines and the fleet, so each member says the same.
+func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
+	s, status, err := a.service(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	list, silent, err := a.directory.listing(r.Context(), s.App.Name, false,
+		func(m *machine.Machine) bool { return m.Replica != nil })
+	if err != nil {
+		return err
+	}
+	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]rollout.Standing{},
+		lacks: map[string]lack{}}
+	for _, m := range list {
+		x.machines[m.ID] = m.Machine
+	}
+	for _, m := range a.directory.fleet.Snapshot().Standing(s.App.Name) {
+		x.standing[m.ID] = m
+	}
+	out := api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
+	for i := range status.Groups {
+		g := &status.Groups[i]
+		for j := range g.Slots {
+			out.Replicas = append(out.Replicas, x.replica(r.Context(), g, &g.Slots[j]))
+		}
+	}
+	for _, one := range silent {
+		out.Missing = append(out.Missing, one.id)
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// explainer explains the replicas of one service.
+type explainer struct {
+	a        *releasesAPI
+	of       *catalog.Service
+	machines map[string]*machine.Machine // by id, as their workers tell of them
+	standing map[string]rollout.Standing // by id
+	lacks    map[string]lack             // by group
+}
+
+// lack is why a group has not got its next machine.
+type lack struct {
+	fits bool // there is room for it
+	why  string
+	help []string
+}
+
+func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.SlotStatus) api.ReplicaWhy {
+	out := api.ReplicaWhy{Machine: slot.Machine, Worker: slot.Worker, Help: []string{}}
+	switch {
+	case slot.Waits != "":
+		out.Why = slot.Waits
+	case slot.Machine == "":
+		next := x.lack(ctx, g.Name)
+		out.Why, out.Help = "it has no machine: "+next.why, append(out.Help, next.help...)
+	case slot.Unheard:
+		out.Why = fmt.Sprintf("worker %s is not heard: %s", slot.Worker, g.Lost)
+	default:
+		x.stands(slot, &out)
+		if slot.Old && !slot.Extra && slot.Held == "" {
+			x.replaced(ctx, g.Name, &out)
+		}
+	}
+	out.Group, out.Index = g.Name, slot.Index
+	return out
+}
+
+// lack says why a group has not got its next machine: what placing one would meet now.
+func (x *explainer) lack(ctx context.Context, group string) lack {
+	out, said := x.lacks[group]
+	if said {
+		return out
+	}
+	wanted, _ := x.of.InForce()
+	slot := rollout.Slot{Group: group}
+	l := wanted.Group(group).Launch(slot, slot.MachineID(x.of.App.ID, 0), "", wanted.Secrets)
+	p, err := x.a.broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: l})
+	switch {
+	case err != nil:
+		out.why = err.Error()
+	case p.Verdict == decision.FitsNow:
+		out.fits, out.why = true, fmt.Sprintf("there is room at worker %s", p.Decision.Winner)
+	default:
+		out.why = p.Decision.Reason
+		for _, one := range p.Changes {
+			out.help = append(out.help, one.Text)
+		}
+	}
+	x.lacks[group] = out
+	return out
+}
+
+// resting are the states of machines that are down and may be.
+var resting = []machine.State{machine.Created, machine.Stopped, machine.Suspended}
+
+// replaced adds why a machine is not replaced yet, where its successor is made first and has no room.
+func (x *explainer) replaced(ctx context.Context, group string, out *api.ReplicaWhy) {
+	wanted, _ := x.of.InForce()
+	if g := wanted.Group(group); g == nil || g.Order() != rollout.StartFirst {
+		return
+	}
+	if next := x.lack(ctx, group); !next.fits {
+		out.Why += ", which has no room beside it: " + next.why
+		out.Help = append(out.Help, next.help...)
+	}
+}
+
+// stands explains a machine whose worker is heard.
+func (x *explainer) stands(slot *api.SlotStatus, out *api.ReplicaWhy) {
+	m, known := x.machines[slot.Machine]
+	seen := x.standing[slot.Machine]
+	logs := "\"souk logs " + slot.Machine + "\" says what it wrote"
+	switch {
+	case slot.Held != "":
+		out.Why = slot.Held
+		out.Help = []string{logs, "make another release, or \"souk restart --app " + x.of.App.Name + "\""}
+	case slot.Extra:
+		out.Why = "it is not wanted any more, and goes once the others are as wanted"
+	case slot.Old:
+		out.Why = "it is to be replaced by one of release " + rollout.Short(x.target())
+	case seen.Died:
+		out.Why, out.Help = "its program ended by itself, and it is started again: "+seen.Ended, []string{logs}
+	case !slot.Ready && slot.State == machine.Started:
+		out.Why, out.Help = unready(m, known), []string{logs}
+	case !slot.Ready && known && m.Retry != nil:
+		out.Why = fmt.Sprintf("its %s has failed %d times: %s", m.Retry.Operation, m.Retry.Tries, m.Retry.Reason)
+	case !slot.Ready && !slices.Contains(resting, slot.State):
+		out.Why = fmt.Sprintf("it is %s", slot.State)
+	case !slot.Ready:
+		out.AsWanted = true
+		out.Why = fmt.Sprintf("it is %s: a request wakes it, or \"souk start %s\"", slot.State, slot.Machine)
+	default:
+		out.AsWanted, out.Why = true, "it is ready"
+		if known && m.Placement != nil {
+			out.Why = m.Placement.Reason
+		}
+	}
+}
+
+// target returns the release that the machines are to be of.
+func (x *explainer) target() string { return x.of.Head.InForce(x.of.Tenure.Progress).Release }
+
+// unready says which check a machine that is up does not pass.
+func unready(m *machine.Machine, known bool) string {
+	if known {
+		for _, c := range m.Checks {
+			if c.Status != machine.CheckPassing {
+				return fmt.Sprintf("check %s is %s: %s", c.Name, c.Status, c.Output)
+			}
+		}
+	}
+	return "it is up, and not ready yet"
+}

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// TestWhyService: each replica is explained: why it is at its worker, why it is not ready, why it has no machine and what
+// would help.
+func TestWhyService(t *testing.T) {
+	s := newShop(t).open() // one worker of 4096 MB
+	s.want(404, "GET", "/v1/souk/apps/a/why", nil)
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 960, 6, ""))
+	service, _ := s.catalog.Service("a")
+	spec := service.Release.Group("web").Spec(0, 0)
+	for i, edit := range []func(*fleet.Machine){
+		func(m *fleet.Machine) { m.Ready = true },
+		func(m *fleet.Machine) { m.Ready, m.State = false, machine.Suspended },
+		func(m *fleet.Machine) { m.Ready = false },
+		func(m *fleet.Machine) { m.Ready, m.Replica.Spec = true, "another" },
+	} {
+		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":960}}}`)
+		known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+		next := *known
+		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: spec}
+		edit(&next)
+		s.workers[0].set(func() { s.workers[0].rows[m.ID].Replica = next.Replica })
+		s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+	}
+	var w api.ServiceWhy
+	s.want(200, "GET", "/v1/souk/apps/a/why", nil).into(t, &w)
+	if w.Service.App != "a" || len(w.Replicas) != 6 {
+		t.Fatalf("%+v", w)
+	}
+	for i, want := range []struct {
+		well      bool
+		why, help string
+	}{
+		{true, "the only worker, and it has room", ""},
+		{true, "it is suspended: a request wakes it", ""},
+		{false, "it is up, and not ready yet", "souk logs"},
+		{false, "it is to be replaced by one of release " + rollout.Short(service.Head.Release), ""},
+		{false, "it has no machine: the workers that match are full", "ask for less memory"},
+		{false, "it has no machine: the workers that match are full", "ask for less memory"},
+	} {
+		r := w.Replicas[i]
+		if r.AsWanted != want.well || !strings.Contains(r.Why, want.why) ||
+			!strings.Contains(fmt.Sprint(r.Help), want.help) || r.Index != i || r.Group != "web" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
