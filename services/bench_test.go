@@ -29,7 +29,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	s := New(Options{Self: "w1", Members: v, Catalog: v, Fleet: f, Hands: h})
 	for quiet := 0; quiet < 3; { // until all are made
-		if _, next := s.look(context.Background()); next == time.Hour && len(s.turns) == 0 && len(s.ends) == 0 {
+		if _, next, _ := s.look(context.Background()); next == time.Hour && len(s.turns) == 0 && len(s.ends) == 0 {
 			quiet++
 		}
 		select {

@@ -28,10 +28,11 @@ const (
 	// awaitFor is how long it then waits for workers that belong to the cluster and of which nothing was heard since its
 	// start: after a power cut hosts come back one after the other, with what they had.
 	awaitFor  = 15 * time.Second
-	gather    = 5 * time.Millisecond // at least, that changes of the fleet are looked at together
-	share     = 20                   // of its time a part in so many is spent on looking, while the fleet changes
-	mostUnder = 128                  // orders under way; others wait for their turn
-	tellAgain = time.Second          // after a term that could not be written
+	gather    = time.Millisecond // at least, that changes of the fleet are looked at together
+	share     = 20               // of its time a part in so many is spent on looking, while the fleet changes
+	busyShare = 4                // the same, while there is something to do
+	mostUnder = 128              // orders under way; others wait for their turn
+	tellAgain = time.Second      // after a term that could not be written
 )
 
 // Options are what services are kept with.
@@ -101,6 +102,7 @@ type kept struct {
 	due     time.Time
 	steward *rollout.Steward // nil: another member carries it
 	writing bool             // its term is being written
+	busy    bool             // this process carries it, and it is not as it is to be
 	over    oversight
 }
 
@@ -129,7 +131,7 @@ func (s *Services) Run(ctx context.Context) {
 		began := time.Now()
 		s.since.Store(began.UnixNano())
 		moved := s.o.Catalog.ServicesMoved()
-		past, next := s.look(ctx)
+		past, next, busy := s.look(ctx)
 		s.since.Store(0)
 		took := time.Since(began)
 		timer.Reset(next)
@@ -138,7 +140,11 @@ func (s *Services) Run(ctx context.Context) {
 			return
 		case <-moved:
 		case <-past:
-			if wait.For(ctx, max(gather, share*took)) != nil {
+			pause := share * took
+			if busy {
+				pause = busyShare * took
+			}
+			if wait.For(ctx, max(gather, pause)) != nil {
 				return
 			}
 		case <-timer.C:
@@ -169,8 +175,8 @@ func (s *Services) changed(app string) *kept {
 }
 
 // look looks at the services of which something has changed, or whose time has come. It returns when the fleet is past
-// what was looked at, and for how long there is nothing to do if it is not.
-func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Duration) {
+// what was looked at, for how long there is nothing to do if it is not, and whether any service is not as it is to be.
+func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Duration, busy bool) {
 	for _, app := range s.o.Catalog.TakeMovedServices() {
 		s.changed(app)
 	}
@@ -204,8 +210,9 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 		if !k.due.IsZero() {
 			next = min(next, k.due.Sub(now))
 		}
+		busy = busy || k.busy
 	}
-	return snapshot.Past(), max(next, 0)
+	return snapshot.Past(), max(next, 0), busy
 }
 
 // stewards lists the members that may carry services.
@@ -219,6 +226,7 @@ func (s *Services) stewards() []cluster.WorkerID {
 // lookAt looks at one service. It returns false where there is nothing to remember of it.
 func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	wanted, is := s.o.Catalog.Service(k.app)
+	k.busy = false
 	if !is || wanted.App.Deleting || wanted.Release == nil {
 		k.steward = nil
 		return k.writing
@@ -239,7 +247,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		return true // it is looked at when that is done
 	}
 	n := k.steward.Step(now, s.want(&wanted), s.watch.standing(k.app))
-	k.due = n.Again
+	k.due, k.busy = n.Again, n.Busy
 	next := wanted.Tenure
 	switch {
 	case n.Term > 0:

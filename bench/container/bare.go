@@ -61,6 +61,22 @@ func newBare(dir string) (*bare, error) {
 	return b, nil
 }
 
+// Image returns an image with busybox of a name, as "docker save" writes it. Its root is made in dir, which must not exist.
+func Image(dir, name string) (io.Reader, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "bench", "the benchmark's directory cannot be written")
+	}
+	b, err := newBare(dir)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := b.layer()
+	if err != nil {
+		return nil, err
+	}
+	return dockerArchive(name, layer)
+}
+
 func (b *bare) close() {}
 
 func (b *bare) root() string { return filepath.Join(b.dir, "root") }

@@ -42,6 +42,9 @@ func (s Slot) MachineName(id string) string {
 // homeWeight is how much it counts that a worker had the machine whose place another takes: more than what policies say.
 const homeWeight = 1000
 
+// direct is the strategy that places a machine at once, and alone.
+const direct = "direct"
+
 // Launch returns the launch of the machine with an id that is to stand for a slot of the group. Where the group says nothing
 // of its place, its machines go to as many workers as there are. home is the worker that is liked best; "": none.
 func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64) *machine.Launch {
@@ -58,6 +61,7 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 		is := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
 			Values: []cluster.Value{cluster.Text(string(home))}}
 		at.Prefer = append(slices.Clone(at.Prefer), cluster.Preference{Requirement: is, Weight: homeWeight})
+		at.Strategy = cmp.Or(at.Strategy, direct) // each goes to its own home, so none waits to be placed with others
 	}
 	if !reflect.DeepEqual(at, machine.Scheduling{}) {
 		l.Scheduling = &at
