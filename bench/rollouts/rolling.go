@@ -51,7 +51,10 @@ func rolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err er
 		return row, failure(err, "the service did not come up")
 	}
 	have := make([]string, o.Machines)
-	if err := atOnce(o.Machines, o.At, func(i int) (err error) { have[i], err = launch(ctx, s.Client); return err }); err != nil {
+	if err := atOnce(o.Machines, o.At, func(i int) (err error) {
+		have[i], err = launch(ctx, s.Client)
+		return err
+	}); err != nil {
 		return row, failure(err, "a machine was not made")
 	}
 	var took, floors []time.Duration

@@ -68,7 +68,8 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchForward(c),
 		cmdBenchDecide(c),
 		cmdBenchChurn(c), cmdBenchSoak(c), cmdBenchRestart(c),
-		cmdBenchPlace(c), cmdBenchFloods(c), cmdBenchContainer(c), cmdBenchWake(c), cmdBenchProxy(c), cmdBenchRollout(c),
+		cmdBenchPlace(c), cmdBenchFloods(c), cmdBenchContainer(c), cmdBenchWake(c), cmdBenchProxy(c),
+		cmdBenchRollout(c),
 	)
 }
 
