@@ -96,7 +96,7 @@ RUNS ?= 20
 FOR ?= 8s,partition=60s,stall=60s,diskfull=60s
 faults:
 	@mkdir -p bin
-	$(GO) run ./testcluster/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --parallel 3 --results bin/fault-runs; \
+	$(GO) run ./testcluster/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --parallel 3 --results bin/fault-runs; \
 		code=$$?; $(GO) run ./testcluster/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
 
 compiler:

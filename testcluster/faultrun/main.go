@@ -76,6 +76,7 @@ func (o *options) flags() {
 		"launches a second that all clients together try (default: as many as they can)")
 	flag.Var(o.lasts, "for", "how long a fault lasts; also for one of them: 8s,partition=60s (default 10s)")
 	flag.IntVar(&o.Images, "images", 0, "percent of the launches that are of an image, which takes runc")
+	flag.IntVar(&o.Services, "services", 0, "services that are kept beside, and changed all the time; 2 at most")
 	flag.IntVar(&o.Most, "launches", 0, "launches of a run at most (default: as many as there is time for)")
 	flag.StringVar(&o.Exe, "souk", "", "the program (default: built from this directory)")
 	flag.StringVar(&o.Old, "old", "",

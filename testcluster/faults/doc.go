@@ -53,20 +53,21 @@ const Extra = 1
 
 // Options say what a run is. Exe and Dir are needed.
 type Options struct {
-	Fault   string
-	Seed    uint64
-	Exe     string        // souk
-	Old     string        // another build of it; needed for Mixed
-	Dir     string        // of this run alone; the members' directories come below it
-	Nodes   int           // members; 0: 5
-	Slots   int           // machines that a member has room for; 0: 24
-	Clients int           // at work at once; 0: 10
-	For     time.Duration // how long the fault lasts; 0: 10 s
-	Rate    float64       // launches a second that the clients together try; 0: as many as they can
-	Most    int           // launches; clients rest when there have been so many. 0: no bound
-	Images  int           // percent of the launches that are of an image, of a program of the host otherwise
-	Log     io.Writer     // what happens, a line each; nil: nowhere
-	Flags   []string      // more of each agent's
+	Fault    string
+	Seed     uint64
+	Exe      string        // souk
+	Old      string        // another build of it; needed for Mixed
+	Dir      string        // of this run alone; the members' directories come below it
+	Nodes    int           // members; 0: 5
+	Slots    int           // machines that a member has room for; 0: 24
+	Clients  int           // at work at once; 0: 10
+	For      time.Duration // how long the fault lasts; 0: 10 s
+	Rate     float64       // launches a second that the clients together try; 0: as many as they can
+	Most     int           // launches; clients rest when there have been so many. 0: no bound
+	Images   int           // percent of the launches that are of an image, of a program of the host otherwise
+	Services int           // that are kept beside, at most MaxServices
+	Log      io.Writer     // what happens, a line each; nil: nowhere
+	Flags    []string      // more of each agent's
 }
 
 func (o *Options) settle() error {
@@ -86,6 +87,9 @@ func (o *Options) settle() error {
 	}
 	if o.Images < 0 || o.Images > 100 {
 		return fmt.Errorf("%d %% of the launches cannot be of an image", o.Images)
+	}
+	if o.Services < 0 || o.Services > MaxServices {
+		return fmt.Errorf("%d services cannot be kept; %d at most", o.Services, MaxServices)
 	}
 	if o.Nodes < 2 {
 		return fmt.Errorf("a cluster of %d cannot be broken; 2 is the least", o.Nodes)
@@ -121,12 +125,14 @@ type Report struct {
 	Answered float64 `json:"answered_s"`
 	// until all members were seen to know the same; looked for when every call has its answer
 	Agreed     float64  `json:"agreed_s"`
-	Histories  int      `json:"histories"`        // of machines and workers, each searched for an order in which it is true
-	Undecided  int      `json:"undecided"`        // of them, whose search took too long
-	Violations []string `json:"violations"`       // sentences
-	Images     int      `json:"images,omitempty"` // percent of the launches that were of an image
-	Containers int      `json:"containers"`       // that were seen to run
-	Repeat     string   `json:"repeat"`           // one line that does it again
+	Histories  int      `json:"histories"`          // of machines and workers, each searched for an order in which it is true
+	Undecided  int      `json:"undecided"`          // of them, whose search took too long
+	Violations []string `json:"violations"`         // sentences
+	Images     int      `json:"images,omitempty"`   // percent of the launches that were of an image
+	Containers int      `json:"containers"`         // that were seen to run
+	Repeat     string   `json:"repeat"`             // one line that does it again
+	Services   int      `json:"services,omitempty"` // that were kept beside
+	Releases   int      `json:"releases,omitempty"` // of those
 	Commit     string   `json:"commit,omitempty"`
 	Harness    string   `json:"harness,omitempty"` // why the run says nothing: the harness failed
 	Kills      int      `json:"kills"`             // of agents, or hosts

@@ -116,7 +116,7 @@ func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			o := faults.Options{Fault: name, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3, Clients: 6, For: lasts,
-				Most: launches, Images: images, Log: t.Output()}
+				Most: launches, Images: images, Services: 1, Log: t.Output()}
 			if slices.Contains(kinds["network"], name) {
 				o.Images = 0 // containers are the same as processes here: a campaign (faultrun --images) has them
 			}

@@ -47,6 +47,7 @@ type run struct {
 	rng     *rand.Rand
 	rec     *history.Recorder
 	load    *load
+	kept    []*keeper
 	witness witness
 	inside  *containers
 	rep     Report
@@ -93,11 +94,12 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		Nodes:      o.Nodes,
 		FaultSecs:  o.For.Seconds(),
 		Images:     o.Images,
+		Services:   o.Services,
 		Violations: []string{},
 		Answers:    []string{},
 		Repeat: fmt.Sprintf("go run ./testcluster/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g "+
-			"--for %s --images %d",
-			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For, o.Images),
+			"--for %s --images %d --services %d",
+			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For, o.Images, o.Services),
 	}
 	defer func() {
 		if err != nil {
@@ -167,8 +169,15 @@ func wait(ctx context.Context, d time.Duration) error {
 func (r *run) breakIt(ctx context.Context) error {
 	r.load = &load{ms: slices.Clone(r.ms), o: &r.o, rec: r.rec, command: r.witness.command(), soon: soon,
 		stop: make(chan struct{})}
+	var err error
+	if r.kept, err = r.keepers(ctx); err != nil {
+		return err
+	}
 	r.load.work(ctx)
-	err := wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
+	for _, k := range r.kept {
+		r.load.wg.Go(func() { k.work(ctx) })
+	}
+	err = wait(ctx, before+time.Duration(r.rng.Int64N(int64(before))))
 	r.from = time.Now()
 	if err == nil {
 		r.say("fault: %s", r.o.Fault)
@@ -242,6 +251,9 @@ func (r *run) judge(ctx context.Context) error {
 		}
 	}
 	r.exits()
+	if err := r.keeps(ctx); err != nil {
+		return err
+	}
 	if err := r.doctor(ctx); err != nil {
 		return err
 	}
@@ -282,6 +294,24 @@ func (r *run) exits() {
 				fmt.Sprintf("the agent of %s ended by itself, %d times; see %s", m.id, n, m.log.Name()))
 		}
 	}
+}
+
+// keeps holds against the cluster what services are not as they were said to be last, and what their machines saw. A worker
+// whose disk went back in time has forgotten which terms it obeyed, and so has a copy of one.
+func (r *run) keeps(ctx context.Context) error {
+	for _, k := range r.kept {
+		begin := time.Now()
+		wrong := k.settled(ctx)
+		said, err := k.said(!r.forgot && r.o.Fault != Clone)
+		if err != nil {
+			return fault.Wrap(err, fault.Internal, "witness", "what a service's witnesses say cannot be read")
+		}
+		r.rep.Releases += k.n
+		r.rep.Violations = append(r.rep.Violations, append(wrong, said...)...)
+		r.say("service %s: %d releases, as wanted after %.1f s, %d sentences", k.app, k.n, time.Since(begin).Seconds(),
+			len(wrong)+len(said))
+	}
+	return nil
 }
 
 // doctor runs the checker that users have, on a member's host.

@@ -1,0 +1,244 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of what is kept beside the machines of the clients. A machine of a service is small enough that the services take
+// less than one machine of a client: so they change nothing of how many of those a member takes.
+const (
+	MaxServices = 2
+	keptMB      = 8  // of a machine
+	keptMost    = 11 // machines of one service at once
+	keptSpare   = slotMB - 1
+	mostWeb     = 4 // replicas of the group web
+	rollWithin  = 10 * time.Second
+	keepIn      = 90 * time.Second // until a service is as it was said last, once all is mended
+)
+
+// keeper is a client that says again and again what is wanted of a service, at any member.
+type keeper struct {
+	*load
+	dir string // of the service's witnesses
+	app string
+	rng *rand.Rand
+	n   int // releases
+}
+
+// keepers begins with the services.
+func (r *run) keepers(ctx context.Context) (all []*keeper, err error) {
+	for i := range r.o.Services {
+		k := &keeper{load: r.load, app: fmt.Sprint("kept-", i), dir: filepath.Join(r.o.Dir, fmt.Sprint("kept-", i)),
+			rng: rand.New(rand.NewPCG(r.o.Seed, uint64(i)+1000))}
+		if err := os.Mkdir(k.dir, 0o777); err != nil {
+			return nil, fault.Wrap(err, fault.Internal, "witness", "the witnesses have no directory")
+		}
+		if err := os.Chmod(k.dir, 0o777); err != nil { //nolint:gosec // machines' users write there
+			return nil, fault.Wrap(err, fault.Internal, "witness", "the witnesses' directory cannot be opened")
+		}
+		if _, err := r.ms[0].cl.CreateApp(ctx, k.app); err != nil {
+			return nil, err
+		}
+		if _, err := r.ms[0].cl.Deploy(ctx, k.app, k.release(false)); err != nil {
+			return nil, err
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// work changes what is wanted until it is told to stop. What is not answered may have been done, or not.
+func (k *keeper) work(ctx context.Context) {
+	for !k.stopped() && ctx.Err() == nil {
+		k.change(ctx, k.ms[k.rng.IntN(len(k.ms))])
+		_ = wait(ctx, time.Duration(200+k.rng.IntN(1200))*time.Millisecond) // it ends with ctx
+	}
+}
+
+func (k *keeper) change(ctx context.Context, at *member) {
+	try, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var err error
+	switch k.rng.IntN(6) {
+	case 0, 1:
+		_, err = at.cl.Deploy(try, k.app, k.release(k.rng.IntN(3) == 0))
+	case 2, 3:
+		_, err = at.cl.Scale(try, k.app, api.Scale{Counts: map[string]int{"web": k.rng.IntN(mostWeb + 1)}})
+	case 4:
+		_, err = at.cl.RestartService(try, k.app, api.ServiceRestart{})
+	case 5:
+		_, err = at.cl.Rollback(try, k.app, api.ServiceRollback{})
+	}
+	switch f := fault.As(err); {
+	case err == nil, unanswered(f), doubtful(f), f.Kind == fault.Precondition, f.Kind == fault.Conflict:
+	default:
+		c := &caller{load: k.load}
+		c.oddAnswer(fmt.Sprintf("%s by %s: %s", k.app, at.id, f.Error()))
+	}
+}
+
+// release is one of three groups: some replicas that are made anew elsewhere, one that may not run twice, and one that
+// writes to a store which checks its SOUK_FENCE. The machines of a bad one end by themselves.
+func (k *keeper) release(bad bool) api.NewRelease {
+	k.n++
+	group := func(name string, n int, script string, u *rollout.Update) api.NewGroup {
+		if u == nil {
+			u = &rollout.Update{}
+		}
+		u.Deadline = &machine.Duration{Duration: rollWithin}
+		if bad {
+			script = "exit 3"
+		}
+		return api.NewGroup{Name: name, Replicas: &n, Update: u, Config: &machine.Config{Image: machine.HostImage,
+			Init: machine.Init{Exec: []string{"/bin/sh", "-c", script, k.dir, k.load.command[len(k.load.command)-1]}},
+			Env:  map[string]string{"VERSION": strconv.Itoa(k.n)}, Restart: &machine.Restart{Policy: "always"},
+			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: keptMB}}}
+	}
+	ways := []rollout.Update{{}, {Strategy: rollout.Canary, Steps: []rollout.CanaryStep{{Percent: 50,
+		For: &machine.Duration{Duration: time.Second}}}}, {Strategy: rollout.BlueGreen}, {Strategy: rollout.Immediate}}
+	one := group("one", 1, keptWitness+onlyOne+stays, nil)
+	one.Single = true
+	store := group("store", 1, keptWitness+fenced, nil)
+	store.OnLost = string(rollout.Fenced)
+	return api.NewRelease{Note: strconv.Itoa(k.n), Groups: []api.NewGroup{
+		group("web", k.rng.IntN(mostWeb+1), keptWitness+stays, &ways[k.rng.IntN(len(ways))]), one, store}}
+}
+
+// What machines of services run. $0 is the service's directory, $1 that of all witnesses. The first part is what the
+// machines of clients do.
+const (
+	keptWitness = `umask 0
+exec 9>>"$1/$SOUK_MACHINE"
+flock -n 9 || echo "$SOUK_MACHINE with the token $SOUK_FENCE at $SOUK_WORKER" >> "$1/twice"
+echo "$SOUK_FENCE" >&9
+`
+	onlyOne = `exec 8>>"$0/one"
+flock -n 8 || echo "$SOUK_MACHINE with the token $SOUK_FENCE at $SOUK_WORKER" >> "$0/twice"
+`
+	stays = `exec sleep 1000000`
+
+	// fenced writes to a store: a file with the highest token that it has seen, and one with the tokens of all writes that
+	// it has taken.
+	fenced = `exec 8>>"$0/lock"
+while :; do
+	flock 8
+	top=$(cat "$0/top" 2>/dev/null || echo 0)
+	if [ "$SOUK_FENCE" -ge "$top" ]; then
+		echo "$SOUK_FENCE" > "$0/top"
+		echo "$SOUK_FENCE $SOUK_MACHINE" >> "$0/taken"
+	else
+		echo "$SOUK_FENCE $SOUK_MACHINE" >> "$0/refused"
+	fi
+	flock -u 8
+	sleep 0.2
+done`
+)
+
+// settled says a last time what is wanted, and waits until all members see it so. It returns what is not as it must be.
+func (k *keeper) settled(ctx context.Context) (wrong []string) {
+	ctx, cancel := context.WithTimeout(ctx, keepIn)
+	defer cancel()
+	last, head := k.release(false), ""
+	for why := "nobody took its last release"; ; {
+		if head == "" {
+			made, err := k.ms[k.rng.IntN(len(k.ms))].cl.Deploy(ctx, k.app, last)
+			if err == nil {
+				head = made.Head.ID
+			} else {
+				why = err.Error()
+			}
+		} else if why = k.lacks(ctx, head, *last.Groups[0].Replicas); why == "" {
+			return nil
+		}
+		if wait(ctx, askPause) != nil {
+			return []string{fmt.Sprintf("service %s is not as it is wanted after %v: %s", k.app, keepIn, why)}
+		}
+	}
+}
+
+// lacks says what of a service is not as a head wants it, as each member sees it; "" for nothing.
+func (k *keeper) lacks(ctx context.Context, head string, web int) string {
+	for _, m := range k.ms {
+		s, err := m.cl.Service(ctx, k.app)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("%s: %v", m.id, err)
+		case s.Head == nil || s.Head.ID != head:
+			return fmt.Sprintf("%s has another head", m.id)
+		case s.Rollout == nil || s.Rollout.State != rollout.RolledDone:
+			return fmt.Sprintf("%s: its rollout is %+v", m.id, s.Rollout)
+		}
+		for i := range s.Groups {
+			g := &s.Groups[i]
+			if g.Ready != g.Wanted || len(g.Slots) != g.Wanted || g.Name == "web" && g.Wanted != web {
+				return fmt.Sprintf("%s: group %s: %d wanted, %d ready: %+v", m.id, g.Name, g.Wanted, g.Ready, g.Slots)
+			}
+			if last := k.writer(); g.Name == "store" && last != g.Slots[0].Machine {
+				return fmt.Sprintf("the store last took a write of %s, and %s stands", last, g.Slots[0].Machine)
+			}
+		}
+	}
+	return ""
+}
+
+// writer returns the machine whose write the store took last.
+func (k *keeper) writer() string {
+	raw, err := os.ReadFile(filepath.Join(k.dir, "taken"))
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	_, id, _ := strings.Cut(lines[len(lines)-1], " ")
+	return id
+}
+
+// said returns what the service's machines saw: two of the group one that lived at once, and writes that the store has
+// taken after one of a higher token. sure says that no worker has forgotten what it had obeyed.
+func (k *keeper) said(sure bool) (out []string, err error) {
+	if !sure {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(filepath.Join(k.dir, twice))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		out = append(out, fmt.Sprintf("%s: two machines of a single replica lived at once: %s", k.app,
+			strings.TrimSpace(line)))
+	}
+	f, err := os.Open(filepath.Join(k.dir, "taken"))
+	if os.IsNotExist(err) {
+		return append(out, k.app+": its store was never written to"), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	top, by := uint64(0), map[uint64]string{}
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		text, id, _ := strings.Cut(sc.Text(), " ")
+		token, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		if token < top || by[token] != "" && by[token] != id {
+			out = append(out, fmt.Sprintf("%s: its store took a write of machine %s with the token %d after one of %s "+
+				"with %d", k.app, id, token, by[top], top))
+		}
+		top, by[token] = max(top, token), id
+	}
+	return out, nil
+}
