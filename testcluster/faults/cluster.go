@@ -100,7 +100,7 @@ func (m *member) launch() error {
 		return nil
 	}
 	argv := []string{m.exe, "agent", "--dir", m.dir, "--addr", apiAddr, "--wire", m.host.Addr + wirePort, "--gossip",
-		m.host.Addr + gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB + keptSpare), "--log",
+		m.host.Addr + gossipPort, "--cpus", "1000", "--memory", fmt.Sprint(m.o.Slots*slotMB + keptMemory), "--log",
 		"info"}
 	argv = append(argv, m.o.Flags...)
 	var err error
