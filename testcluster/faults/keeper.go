@@ -23,7 +23,7 @@ const (
 	MaxServices = 2
 	keptMB      = 8  // of a machine
 	keptMost    = 11 // machines of one service at once
-	keptMemory   = slotMB - 1
+	keptMemory  = slotMB - 1
 	mostWeb     = 4 // replicas of the group web
 	rollWithin  = 10 * time.Second
 	keepIn      = 90 * time.Second // until a service is as it was said last, once all is mended
