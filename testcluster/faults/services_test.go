@@ -23,14 +23,14 @@ type kept struct {
 	hosts netns.Hosts
 }
 
-// newKept makes three members, and an app that has a group web of sleepers.
-func newKept(t *testing.T, replicas int) *kept {
+// newKept makes three members with flags, and an app that has a group web of sleepers.
+func newKept(t *testing.T, replicas int, flags ...string) *kept {
 	t.Helper()
 	hosts, err := allHosts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kept{t: t, hosts: hosts[:3], ms: members(t, hosts[:3])}
+	k := &kept{t: t, hosts: hosts[:3], ms: members(t, hosts[:3], flags...)}
 	t.Cleanup(func() {
 		if err := k.hosts.Heal(); err != nil {
 			t.Error(err)
