@@ -71,13 +71,14 @@ func rolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err er
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
-	row = Row{Name: fmt.Sprintf("rolling_%d", o.Machines), N: o.Rounds, P50: bench.Quantile(took, 0.5),
-		P99: bench.Quantile(took, 0.99), Want: fmt.Sprintf("p50 <= %.1fx a client's", wantRolling)}
+	p50, p99 := bench.Quantile(took, 0.5), bench.Quantile(took, 0.99)
+	row = Row{Name: fmt.Sprintf("rolling_%d", o.Machines), N: o.Rounds, P50: &p50, P99: &p99,
+		Want: fmt.Sprintf("p50 <= %.1fx a client's", wantRolling)}
 	if err := s.Client.DestroyApp(ctx, kept); err != nil { // before its machines, which would be made anew
 		return row, err
 	}
 	floor := bench.Quantile(floors, 0.5)
-	ratio := row.P50 / floor
+	ratio := p50 / floor
 	row.Floor, row.Ratio, row.Met = &floor, &ratio, ratio <= wantRolling
 	return row, nil
 }

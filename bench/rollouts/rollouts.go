@@ -23,6 +23,7 @@ type Options struct {
 	Rounds   int // rollouts of each kind, in turns
 	Members  int // of the cluster with the blue-green service, and its replicas
 	Switches int
+	Services int // that rest
 	Only     []string
 }
 
@@ -30,18 +31,20 @@ type Options struct {
 type Row struct {
 	Name   string   `json:"name"`
 	N      int      `json:"n"`
-	P50    float64  `json:"p50_ms"`
-	P99    float64  `json:"p99_ms"`
+	P50    *float64 `json:"p50_ms,omitempty"`
+	P99    *float64 `json:"p99_ms,omitempty"`
 	Floor  *float64 `json:"floor_p50_ms,omitempty"`
 	Ratio  *float64 `json:"ratio_p50,omitempty"`
 	Asked  int      `json:"requests,omitempty"` // under way during the switches
 	Failed *int     `json:"failed,omitempty"`   // of those
+	Value  *float64 `json:"value,omitempty"`
+	Unit   string   `json:"unit,omitempty"`
 	Want   string   `json:"want"`
 	Met    bool     `json:"met"`
 }
 
 // Rows lists the names of all rows.
-func Rows() []string { return []string{"rolling", "bluegreen_switch"} }
+func Rows() []string { return []string{"rolling", "bluegreen_switch", "rest"} }
 
 // Head is the line above the rows.
 func Head() string {
@@ -56,7 +59,10 @@ func (r Row) Text() string {
 		}
 		return fmt.Sprintf("%.2f", *f)
 	}
-	text := fmt.Sprintf("%-18s %5d %9.2f %9.2f %9s %7s  ", r.Name, r.N, r.P50, r.P99, num(r.Floor), num(r.Ratio))
+	text := fmt.Sprintf("%-18s %5d %9s %9s %9s %7s  ", r.Name, r.N, num(r.P50), num(r.P99), num(r.Floor), num(r.Ratio))
+	if r.Value != nil {
+		text += fmt.Sprintf("%.2f %s, ", *r.Value, r.Unit)
+	}
 	if r.Failed != nil {
 		text += fmt.Sprintf("%d of %d requests failed, ", *r.Failed, r.Asked)
 	}
@@ -70,13 +76,13 @@ func (r Row) Text() string {
 func Run(ctx context.Context, o Options, to bench.Reporter) error {
 	for _, s := range []struct {
 		name string
-		run  func(context.Context, Options, bench.Reporter) (Row, error)
-	}{{"rolling", rolling}, {"bluegreen_switch", switches}} {
+		run  func(context.Context, Options, bench.Reporter) ([]Row, error)
+	}{{"rolling", one(rolling)}, {"bluegreen_switch", one(switches)}, {"rest", rest}} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, s.name) {
 			continue
 		}
 		done := to.Working("measuring %s", s.name)
-		row, err := s.run(ctx, o, to)
+		rows, err := s.run(ctx, o, to)
 		done()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -84,9 +90,20 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 		if err != nil {
 			return err
 		}
-		to.Row(row)
+		for _, row := range rows {
+			to.Row(row)
+		}
 	}
 	return nil
+}
+
+// one is a measurement of one row.
+func one(f func(context.Context, Options, bench.Reporter) (Row, error)) func(context.Context, Options,
+	bench.Reporter) ([]Row, error) {
+	return func(ctx context.Context, o Options, to bench.Reporter) ([]Row, error) {
+		row, err := f(ctx, o, to)
+		return []Row{row}, err
+	}
 }
 
 // rolloutTime bounds one rollout.

@@ -12,7 +12,9 @@ const benchRolloutLong = `Start souks of their own in a temporary directory, mea
   rolling_50         a release of 50 machines, five at a time, until its rollout is done. Floor: a client that makes each
                      machine's successor, then cordons, stops and destroys the machine, five at a time
   bluegreen_switch   a blue-green rollout of five replicas on five members, under requests through each: how long old
-                     and new machines answered side by side. Needs root, runc and a static busybox`
+                     and new machines answered side by side. Needs root, runc and a static busybox
+  rest_...           what 10,000 services at rest take of a member's CPU and memory, and what members say to each other
+                     for them: more than the same members with the same apps before`
 
 func cmdBenchRollout(c *cli.Env) *cobra.Command {
 	o := rollouts.Options{}
@@ -29,9 +31,10 @@ func cmdBenchRollout(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 5, "how many rollouts of them, in turns with the floor")
 	f.IntVar(&o.Members, "members", 5, "how many members and replicas there are in bluegreen_switch")
 	f.IntVar(&o.Switches, "switches", 20, "how many rollouts of those")
-	f.StringSliceVar(&o.Only, "only", nil, "only these rows: rolling, bluegreen_switch")
+	f.IntVar(&o.Services, "services", 10000, "how many services rest in rest")
+	f.StringSliceVar(&o.Only, "only", nil, "only these rows: rolling, bluegreen_switch, rest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if min(o.Machines, o.At, o.Rounds, o.Members, o.Switches) < 1 || o.Machines > 1000 || o.Members > 20 {
+		if min(o.Machines, o.At, o.Rounds, o.Members, o.Switches, o.Services) < 1 || o.Machines > 1000 || o.Members > 20 {
 			return cli.Usagef("--machines is from 1 to 1000, --members from 1 to 20, the others are at least 1")
 		}
 		if err := checkRows(o.Only, rollouts.Rows()); err != nil {

@@ -1,0 +1,155 @@
+package rollouts
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/bench"
+	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait"
+)
+
+// What a service that rests may take.
+const (
+	wantCPU    = 1 // percent of a core, of all services
+	wantMemory = 4 // KB of one service
+)
+
+const (
+	settleTime = 15 * time.Second // after so many writes
+	restTime   = 10 * time.Second
+)
+
+// rest makes many services of one replica that is not started, on two members, and measures what each member takes for
+// them while nothing changes, and what they say to each other, beside what they did before.
+func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err error) {
+	dir, err := os.MkdirTemp("", "souk-bench-")
+	if err != nil {
+		return nil, failure(err, "no temporary directory can be made")
+	}
+	defer os.RemoveAll(dir)
+	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"m1", "m2"}, []string{"--http", "off",
+		"--containers", "off", "--cpus", "100000", "--memory", "100000000"}, nil)
+	if err != nil {
+		return nil, failure(err, "the agents did not come up")
+	}
+	defer agents.Close()
+	if err := agents.Meet(ctx); err != nil {
+		return nil, err
+	}
+	cl := agents.List[0].Client
+	name := func(i int) string { return fmt.Sprint("rest-", i) }
+	if err := atOnce(o.Services, o.At, func(i int) error { _, err := cl.CreateApp(ctx, name(i)); return err }); err != nil {
+		return nil, failure(err, "an app was not made")
+	}
+	before, err := look(ctx, agents)
+	if err != nil {
+		return nil, err
+	}
+	zero := 0
+	release := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &zero, Config: &machine.Config{
+		Image: machine.HostImage, Init: machine.Init{Exec: live.Stays()}}}}}
+	if err := atOnce(o.Services, o.At, func(i int) error {
+		_, err := cl.Deploy(ctx, name(i), release)
+		return err
+	}); err != nil {
+		return nil, failure(err, "a release was not made")
+	}
+	if err := live.Until(ctx, func() bool {
+		_, err := agents.List[1].Client.Service(ctx, name(o.Services-1))
+		return err == nil
+	}); err != nil {
+		return nil, failure(err, "the other member did not hear of all services")
+	}
+	after, err := look(ctx, agents)
+	if err != nil {
+		return nil, err
+	}
+	row := func(what string, value float64, unit, want string, met bool) {
+		rows = append(rows, Row{Name: "rest_" + what, N: o.Services, Value: &value, Unit: unit, Want: want, Met: met})
+	}
+	row("cpu", after.cpu-before.cpu, "% of a core more", fmt.Sprintf("< %d", wantCPU), after.cpu-before.cpu < wantCPU)
+	kb := float64(after.memory-before.memory) / 1024 / float64(o.Services)
+	row("memory", kb, "KB a service", fmt.Sprintf("< %d", wantMemory), kb < wantMemory)
+	more := after.packets - before.packets
+	row("messages", more, fmt.Sprintf("packets a second more than %.1f", before.packets), "< 1", more < 1)
+	return rows, nil
+}
+
+// idle is what two members take while nothing changes.
+type idle struct {
+	cpu     float64 // percent of a core, of the one that takes more
+	memory  int64   // bytes, of the one that has more
+	packets float64 // a second that this host sends
+}
+
+func look(ctx context.Context, agents *live.Agents) (x idle, err error) {
+	if err := wait.For(ctx, settleTime); err != nil {
+		return x, err
+	}
+	var began [2]time.Duration
+	for i, a := range agents.List {
+		if began[i], err = live.CPU(a.PID()); err != nil {
+			return x, failure(err, "the kernel does not tell what a process takes")
+		}
+	}
+	sent, err := packets()
+	if err != nil {
+		return x, err
+	}
+	if err := wait.For(ctx, restTime); err != nil {
+		return x, err
+	}
+	now, err := packets()
+	if err != nil {
+		return x, err
+	}
+	x.packets = float64(now-sent) / restTime.Seconds()
+	for i, a := range agents.List {
+		took, err := live.CPU(a.PID())
+		if err != nil {
+			return x, failure(err, "the kernel does not tell what a process takes")
+		}
+		x.cpu = max(x.cpu, 100*(took-began[i]).Seconds()/restTime.Seconds())
+		has, _, err := live.FieldOf(a.PID(), "status", "RssAnon")
+		if err != nil {
+			return x, failure(err, "the kernel does not tell how much memory a process has")
+		}
+		x.memory = max(x.memory, has)
+	}
+	return x, nil
+}
+
+// packets returns how many datagrams and segments of TCP this host has sent.
+func packets() (n int64, err error) {
+	raw, err := os.ReadFile("/proc/net/snmp")
+	if err != nil {
+		return 0, failure(err, "the kernel does not tell what was sent")
+	}
+	var names []string
+	for line := range strings.Lines(string(raw)) {
+		f := strings.Fields(line)
+		if names == nil || f[0] != names[0] {
+			names = f
+			continue
+		}
+		for i, name := range names {
+			if f[0] == "Udp:" && name == "OutDatagrams" || f[0] == "Tcp:" && name == "OutSegs" {
+				sent, err := strconv.ParseInt(f[i], 10, 64)
+				if err != nil {
+					return 0, fault.Wrap(err, fault.Internal, "bench", "/proc/net/snmp is not as expected")
+				}
+				n += sent
+			}
+		}
+		names = nil
+	}
+	return n, nil
+}
