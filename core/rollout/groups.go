@@ -100,7 +100,7 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Count(g)}
+		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Wanted(g, p.want.Scaled)}
 	}
 	return out
 }
@@ -185,7 +185,7 @@ func (p *pass) group(name string, gated bool) bool {
 	goal.apart = old != nil && goal.group.strategy() == BlueGreen
 	b.all = b.ready
 	for i := range views {
-		b.all = b.all && !(goal.apart && views[i].of[0].Cordoned)
+		b.all = b.all && !(goal.apart && len(views[i].of) > 0 && views[i].of[0].Cordoned)
 	}
 	allow := p.allow(goal, old, b.news, gated)
 	whole, step := true, 0
@@ -208,7 +208,7 @@ func (p *pass) group(name string, gated bool) bool {
 			} // nothing else can stand there
 		}
 		p.look(v, to, &b)
-		if to == goal && p.done(v, goal) {
+		if to == goal && (p.done(v, goal) || p.spare(v, goal)) {
 			step++
 		} else {
 			whole = false
@@ -254,7 +254,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 				b.none++
 			}
 		}
-		b.ready = b.ready && v.ok
+		b.ready = b.ready && (v.ok || p.spare(v, to))
 	}
 	return views, b
 }

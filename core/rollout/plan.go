@@ -178,6 +178,9 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 	}
 	wants.Release = &release
 	standing = slices.Clone(standing)
+	for i := range standing { // it foresees the release, not what the load leads to
+		standing[i].Load, standing[i].CPU = 0, nil
+	}
 	s := NewSteward(cluster.Term{Number: newest(standing)})
 	for range mostLooks {
 		n := s.Step(now, &wants, standing)
@@ -186,7 +189,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 			s.Begin(cluster.Term{Number: n.Term, Member: "plan"})
 			continue
 		case n.Tell:
-			wants.Held, wants.Progress = n.Held, n.Progress
+			wants.Held, wants.Progress, wants.Scaled = n.Held, n.Progress, n.Scaled
 			continue
 		}
 		for _, w := range n.Obey {
