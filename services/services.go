@@ -373,8 +373,8 @@ func (s *Services) note(app string, o *rollout.Order, err error) {
 func (s *Services) noteScaled(app string, old, now map[string]rollout.Scaled) {
 	for name, x := range now {
 		if x.At != old[name].At {
-			s.o.Log.Info("a group of a service is scaled", "app", app, "group", name, "from", x.From, "to", x.Count, "load",
-				x.Load)
+			s.o.Log.Info("a group of a service is scaled", "app", app, "group", name, "from", x.From, "to", x.Count,
+				"load", x.Load)
 		}
 	}
 }

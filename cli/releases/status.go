@@ -67,7 +67,8 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 	text := fmt.Sprintf("%s: %d of %d..%d by %s, %s", g.Name, g.Wanted, a.Min, a.Max, a.Metric, what)
 	switch {
 	case a.Off:
-		text = fmt.Sprintf("%s: off, as its number was set to 0; \"souk scale\" to %d..%d turns it on", g.Name, a.Min, a.Max)
+		text = fmt.Sprintf("%s: off, as its number was set to 0; \"souk scale\" to %d..%d turns it on", g.Name, a.Min,
+			a.Max)
 	case a.At != nil:
 		text += fmt.Sprintf("; %s ago from %d to %d", age(*a.At, now), a.From, g.Wanted)
 		if a.Metric == rollout.CPU {
@@ -76,7 +77,8 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 	}
 	out = append(out, [2]string{"scales", text})
 	if a.Lacks != "" {
-		out = append(out, [2]string{"room", fmt.Sprintf("%s wants %d and has %d: %s", g.Name, g.Wanted, g.There, a.Lacks)})
+		text = fmt.Sprintf("%s wants %d and has %d: %s", g.Name, g.Wanted, g.There, a.Lacks)
+		out = append(out, [2]string{"room", text})
 	}
 	return out
 }

@@ -89,9 +89,9 @@ func (g *Group) limits() (soft, hard int) {
 	return soft, hard
 }
 
-// Told returns the least load that members may know of a machine that has n requests under way: loads are told in steps,
+// Reported returns the least load that members may know of a machine that has n requests under way: loads are told in steps,
 // two for each doubling (fleet.Loads).
-func Told(n int) int {
+func Reported(n int) int {
 	if n < 2 {
 		return max(0, n)
 	}
@@ -104,7 +104,7 @@ func Told(n int) int {
 func (g *Group) enough() float64 {
 	most := float64(g.Target())
 	if _, hard := g.limits(); hard > 0 && g.Autoscale.By() == Concurrency {
-		most = min(most, 0.999*float64(Told(hard))/tolerance)
+		most = min(most, 0.999*float64(Reported(hard))/tolerance)
 	}
 	return most
 }
@@ -117,11 +117,11 @@ func (g *Group) checkAutoscale() error {
 	}
 	switch {
 	case a.Min < 1 || a.Max > machine.MaxReplicas || a.Min > a.Max:
-		return invalid("group %s says autoscale.min = %d and max = %d; say 1 to %d each, and min not above max: a group "+
-			"whose machines are to rest has autostop of its services", g.Name, a.Min, a.Max, machine.MaxReplicas)
+		return invalid("group %s says autoscale.min = %d and max = %d; say 1 to %d each, and min not above max: "+
+			"machines that are to rest have autostop of their services", g.Name, a.Min, a.Max, machine.MaxReplicas)
 	case a.Max > g.most():
-		return invalid("group %s says autoscale.max = %d, and it has one machine at most, as it %s: leave autoscale out",
-			g.Name, a.Max, cmp.Or(when(g.Single, "is single"), "has a volume"))
+		return invalid("group %s says autoscale.max = %d, and it has one machine at most, as it %s: leave "+
+			"autoscale out", g.Name, a.Max, cmp.Or(when(g.Single, "is single"), "has a volume"))
 	case g.Replicas < a.Min || g.Replicas > a.Max:
 		return invalid("group %s says replicas = %d, and autoscale %d to %d: say a number between them, or leave "+
 			"replicas out", g.Name, g.Replicas, a.Min, a.Max)
@@ -139,13 +139,13 @@ func (g *Group) checkTarget() error {
 	a := g.Autoscale
 	switch by := a.By(); {
 	case by == CPU && (a.Target < 0 || a.Target > 100):
-		return invalid("group %s says autoscale.target = %d by cpu; 1 to 100 per cent of a machine's CPUs are possible",
-			g.Name, a.Target)
+		return invalid("group %s says autoscale.target = %d by cpu; 1 to 100 per cent of a machine's CPUs are "+
+			"possible", g.Name, a.Target)
 	case by == CPU:
 		return nil
 	case a.Target < 0 || a.Target > mostTarget:
-		return invalid("group %s says autoscale.target = %d; 1 to %d requests or connections of a machine are possible",
-			g.Name, a.Target, mostTarget)
+		return invalid("group %s says autoscale.target = %d; 1 to %d requests or connections of a machine are "+
+			"possible", g.Name, a.Target, mostTarget)
 	case len(g.Config.Services) == 0:
 		return invalid("group %s has autoscale by concurrency and no services, so no request reaches it: say "+
 			"autoscale.metric = \"cpu\", or what it serves", g.Name)
@@ -174,11 +174,12 @@ const maxLacks = 200 // bytes
 func checkScaled(all map[string]Scaled) error {
 	ok := len(all) <= 2*MaxGroups
 	for name, x := range all {
-		ok = ok && machine.ValidGroup(name) && x.Count >= 0 && x.Count <= machine.MaxReplicas && len(x.Lacks) <= maxLacks
+		ok = ok && machine.ValidGroup(name) && x.Count >= 0 && x.Count <= machine.MaxReplicas &&
+			len(x.Lacks) <= maxLacks
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a steward scales at most %d groups to at most %d machines, and says "+
-			"why in at most %d bytes", 2*MaxGroups, machine.MaxReplicas, maxLacks)
+		return fault.New(fault.Invalid, "tenure", "a steward scales at most %d groups to at most %d machines, and "+
+			"says why in at most %d bytes", 2*MaxGroups, machine.MaxReplicas, maxLacks)
 	}
 	return nil
 }
@@ -205,8 +206,8 @@ func (g *Group) checkHand(n int) error {
 	if a == nil || n == 0 || n >= a.Min && n <= a.Max {
 		return nil
 	}
-	return invalid("group %s has an autoscale of %d to %d machines, and %d are asked for: ask for a number between them, "+
-		"or for 0, which turns it off, or make a release with other bounds", g.Name, a.Min, a.Max, n)
+	return invalid("group %s has an autoscale of %d to %d machines, and %d are asked for: ask for a number between "+
+		"them, or for 0, which turns it off, or make a release with other bounds", g.Name, a.Min, a.Max, n)
 }
 
 // Loads is what the machines of a group have to do, in units of its metric.
@@ -324,7 +325,7 @@ func (p *pass) scale() {
 	}
 	for name, to := range p.goal {
 		l := to.group.LoadsOf(p.standing)
-		if !p.want.Head.Scales(to.group) || l.Up == 0 { // it is off, or all machines rest, and what they needed is long past
+		if !p.want.Head.Scales(to.group) || l.Up == 0 { // it is off, or all machines rest: what they needed is past
 			delete(p.scalers, name)
 			continue
 		}
@@ -384,9 +385,9 @@ func (p *pass) lacks(name string, n int) string {
 	return ""
 }
 
-// spare reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
+// unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
 // on and ends without.
-func (p *pass) spare(v *view, to *side) bool {
+func (p *pass) unfilled(v *view, to *side) bool {
 	a, w := to.group.Autoscale, p.slots[v.slot]
 	return a != nil && v.slot.Index >= a.Min && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil
 }

@@ -100,7 +100,8 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Wanted(g, p.want.Scaled)}
+		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted),
+			n: p.want.Head.Wanted(g, p.want.Scaled)}
 	}
 	return out
 }
@@ -208,7 +209,7 @@ func (p *pass) group(name string, gated bool) bool {
 			} // nothing else can stand there
 		}
 		p.look(v, to, &b)
-		if to == goal && (p.done(v, goal) || p.spare(v, goal)) {
+		if to == goal && (p.done(v, goal) || p.unfilled(v, goal)) {
 			step++
 		} else {
 			whole = false
@@ -254,7 +255,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 				b.none++
 			}
 		}
-		b.ready = b.ready && (v.ok || p.spare(v, to))
+		b.ready = b.ready && (v.ok || p.unfilled(v, to))
 	}
 	return views, b
 }

@@ -35,6 +35,7 @@ type rig struct {
 	watched bool   // what is there is held against what may be missing
 	asleep  bool   // machines rest once they were ready
 	each    func() // nil, or called after each look
+	full    int    // no machine is made for slots of this index and later; 0: each has room
 }
 
 type logs struct {
@@ -128,6 +129,9 @@ func (r *rig) tick() (busy bool) {
 	}
 	for i := len(r.under) - 1; i >= 0; i-- {
 		outcome := carried
+		if o := &r.under[i]; r.full > 0 && o.Verb == Make && o.Replica.Index >= r.full {
+			outcome = refused
+		}
 		if !r.clean {
 			if r.rnd.IntN(3) == 0 {
 				continue
@@ -150,7 +154,7 @@ func (r *rig) tick() (busy bool) {
 func (r *rig) hold() {
 	in := r.want.Head.InForce(r.want.Progress)
 	g := &r.releases[in.Release].Groups[0]
-	n := r.want.Head.Count(g)
+	n := r.want.Head.Wanted(g, r.want.Scaled)
 	two, none := g.surge(n)
 	serving := map[int]bool{}
 	for _, m := range r.machines {
@@ -212,7 +216,8 @@ func (r *rig) ends(image string, state State, undo bool) {
 			have[m.Index]++
 		}
 	}
-	if want := r.want.Head.Count(g); !r.asleep && (len(have) != want || state == Done && len(r.machines) != want) {
+	want := r.want.Head.Wanted(g, r.want.Scaled)
+	if !r.asleep && (len(have) != want || state == Done && len(r.machines) != want) {
 		r.t.Fatalf("%d of %d replicas have a machine of %s: %v", len(have), want, image, r.standing())
 	}
 }
