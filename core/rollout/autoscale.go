@@ -385,6 +385,26 @@ func (p *pass) lacks(name string, n int) string {
 	return ""
 }
 
+// lacked returns the slots that an autoscale has added and that have no machine: a release need not have room for them.
+func (w *Want) lacked(standing []Standing) map[Slot]bool {
+	out := map[Slot]bool{}
+	for i := range w.Release.Groups {
+		g := &w.Release.Groups[i]
+		if _, chosen := w.Scaled[g.Name]; !chosen || g.Autoscale == nil {
+			continue
+		}
+		for index := g.Autoscale.Min; index < w.Head.Wanted(g, w.Scaled); index++ {
+			out[Slot{g.Name, index}] = true
+		}
+	}
+	for i := range standing {
+		if m := &standing[i]; !m.goes() {
+			delete(out, m.slot())
+		}
+	}
+	return out
+}
+
 // unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
 // on and ends without.
 func (p *pass) unfilled(v *view, to *side) bool {

@@ -261,6 +261,21 @@ func TestARolloutEndsUnfilled(t *testing.T) {
 	}
 }
 
+// TestAPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
+func TestAPlanLeavesOutWhatIsUnfilled(t *testing.T) {
+	g := groupsOf(1, Undo)["rolling"]
+	r, load := scaling(t, 1, g, true)
+	r.full = 3
+	load(60)
+	for range 100 {
+		r.tick()
+	}
+	p := Foresee(r.now, &r.want, r.standing())
+	if r.count() != 6 || p.Groups[0].Wanted != 6 || len(p.First) > 0 {
+		t.Errorf("%d are wanted, and the plan is %+v", r.count(), p)
+	}
+}
+
 // TestScaledByHand: 0 turns it off, and a number is where it goes on from.
 func TestScaledByHand(t *testing.T) {
 	g := groupsOf(1, Undo)["rolling"]

@@ -177,6 +177,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 		release.Groups[i].After = nil
 	}
 	wants.Release = &release
+	lacked := want.lacked(standing)
 	standing = slices.Clone(standing)
 	for i := range standing { // it foresees the release, not what the load leads to
 		standing[i].Load, standing[i].CPU = 0, nil
@@ -199,7 +200,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 			o := &n.Orders[i]
 			standing = carriedOut(o, standing)
 			s.Done(now, o, nil)
-			if o.Verb == Make || o.Verb == Remove {
+			if o.Verb == Make && !lacked[o.Slot()] || o.Verb == Remove {
 				out = append(out, *o)
 			}
 		}

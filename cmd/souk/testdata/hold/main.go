@@ -11,14 +11,19 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
 func main() {
 	if os.Args[1] == "serve" {
-		log.Fatal(serve(os.Args[2], os.Args[3]))
+		if err := serve(os.Args[2], os.Args[3]); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	n, err := strconv.Atoi(os.Args[3])
 	if err != nil {
@@ -31,7 +36,10 @@ func serve(port, file string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil { // another has it, and answers for this one, too
 		log.Print(err)
-		select {}
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+		<-stop
+		return nil
 	}
 	return http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
