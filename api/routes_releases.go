@@ -241,13 +241,12 @@ type AutoscaleStatus struct {
 	Min    int            `json:"min"`
 	Max    int            `json:"max"`
 	Metric rollout.Metric `json:"metric"`
-	Target int            `json:"target"`        // of one machine, in requests or connections, or per cent of its CPUs
-	Off    bool           `json:"off,omitempty"` // somebody set the number to 0
-	// Load is that of all its machines, as last told; by cpu, of when it chose last.
-	Load  int        `json:"load"`
-	From  int        `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
-	At    *time.Time `json:"at,omitempty"`    // when it chose
-	Lacks string     `json:"lacks,omitempty"` // why there are fewer machines than wanted: what the last refusal said
+	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
+	Off    bool           `json:"off,omitempty"`   // somebody set the number to 0
+	Load   int            `json:"load"`            // of all its machines, as last told
+	From   int            `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
+	At     *time.Time     `json:"at,omitempty"`    // when it chose
+	Lacks  string         `json:"lacks,omitempty"` // why there are fewer machines than wanted: what the last refusal said
 }
 
 // SlotStatus is a replica of a group.

@@ -114,15 +114,10 @@ func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.Autos
 		return nil
 	}
 	out := &api.AutoscaleStatus{Min: by.Min, Max: by.Max, Metric: by.By(), Target: g.Target(), Off: !s.Head.Scales(g)}
-	if by.By() == rollout.Concurrency {
-		out.Load = int(g.LoadsOf(a.directory.fleet.Snapshot().Standing(s.App.Name)).Heard)
-	}
+	out.Load = int(g.LoadsOf(a.directory.fleet.Snapshot().Standing(s.App.Name)).Heard)
 	if x, chosen := s.Tenure.Scaled[g.Name]; chosen && x.Hand >= s.Head.Hand[g.Name] && !out.Off {
 		if out.From, out.Lacks = x.From, x.Lacks; !x.At.IsZero() {
 			out.At = &x.At
-		}
-		if by.By() == rollout.CPU {
-			out.Load = x.Load
 		}
 	}
 	return out

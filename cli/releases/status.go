@@ -62,7 +62,7 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 	}
 	what := fmt.Sprintf("load %d, %d a machine", a.Load, a.Target)
 	if a.Metric == rollout.CPU {
-		what = fmt.Sprintf("%d%% of a machine's CPUs", a.Target)
+		what = fmt.Sprintf("load %d%%, %d%% of the CPUs of a machine", a.Load, a.Target)
 	}
 	text := fmt.Sprintf("%s: %d of %d..%d by %s, %s", g.Name, g.Wanted, a.Min, a.Max, a.Metric, what)
 	switch {
@@ -71,9 +71,6 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 			a.Max)
 	case a.At != nil:
 		text += fmt.Sprintf("; %s ago from %d to %d", age(*a.At, now), a.From, g.Wanted)
-		if a.Metric == rollout.CPU {
-			text += fmt.Sprintf(" as all used %d%%", a.Load)
-		}
 	}
 	out = append(out, [2]string{"scales", text})
 	if a.Lacks != "" {

@@ -231,7 +231,7 @@ func (g *Group) LoadsOf(standing []Standing) (l Loads) {
 		if cpu { // one that comes up uses it for that
 			l.Blind = l.Blind || m.CPU == nil && m.Ready
 			if load = 0; m.CPU != nil && (m.Ready || m.Unheard) {
-				load = *m.CPU
+				load = float64(max(0, *m.CPU))
 			}
 		}
 		l.All += load

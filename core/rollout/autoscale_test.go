@@ -401,7 +401,7 @@ func TestWorkersThatAreNotHeard(t *testing.T) {
 	}
 	cpu := g
 	cpu.Autoscale = &Autoscale{Min: 1, Max: 9, Metric: CPU}
-	used := 90.0
+	used := 90
 	standing[0].CPU = &used
 	if l := cpu.LoadsOf(standing[:1]); l != (Loads{Heard: 90, All: 90, Up: 1}) || cpu.needs(l.Heard) != 2 {
 		t.Errorf("by cpu: %+v", l)

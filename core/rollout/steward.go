@@ -59,7 +59,7 @@ type Standing struct {
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
 	Load     int       // requests or connections that proxies have under way to it, as last told
-	CPU      *float64  // per cent of its CPUs that it uses; nil: not known
+	CPU      *int      // per cent of its CPUs that it uses; nil: not known
 	Leaves   bool      // it must go from its worker, which is drained or has no room for it: another takes its place
 }
 
