@@ -21,8 +21,8 @@ type cpuMeter map[string]*cpuUse
 
 // cpuUse is what is known of one machine.
 type cpuUse struct {
-	last machine.Use
-	told int // per cent; -1: nothing yet
+	last     machine.Use
+	reported int // per cent; -1: nothing yet
 }
 
 // note takes what machines use, and returns those of which to tell. cpus says for each machine to measure how much CPU it
@@ -44,8 +44,8 @@ func (c cpuMeter) note(uses []machine.Use, cpus map[string]int64) (list []fleet.
 			continue
 		}
 		percent := int((u.CPU - last.CPU) * 100_000 / (u.At - last.At) / cpus[u.Machine])
-		if x.told < 0 || percent >= x.told+cpuBand || percent <= x.told-cpuBand {
-			x.told = percent
+		if x.reported < 0 || percent >= x.reported+cpuBand || percent <= x.reported-cpuBand {
+			x.reported = percent
 			list = append(list, fleet.CPU{Machine: u.Machine, Percent: percent})
 		}
 	}

@@ -356,7 +356,10 @@ func (p *pass) scale() {
 		x.Count, x.Hand, x.Lacks = n, max(x.Hand, hand), lacks
 		next[name], changed = x, true
 	}
-	if p.out.Scaled = next; changed {
+	if len(next) > 0 {
+		p.out.Scaled = next
+	}
+	if changed {
 		p.out.Tell, p.wants = true, true
 	}
 }
@@ -409,5 +412,5 @@ func (w *Want) lacked(standing []Standing) map[Slot]bool {
 // on and ends without.
 func (p *pass) unfilled(v *view, to *side) bool {
 	a, w := to.group.Autoscale, p.slots[v.slot]
-	return a != nil && v.slot.Index >= a.Min && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil
+	return a != nil && v.slot.Index >= a.Min && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil && !w.gave
 }

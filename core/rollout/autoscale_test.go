@@ -222,6 +222,13 @@ func TestItScalesDuringRollouts(t *testing.T) {
 // TestARolloutEndsUnfilled: where there is no room for what the load asks for, the rollout is done all the same, what
 // was refused is said once, and nothing more is asked for.
 func TestARolloutEndsUnfilled(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		endsUnfilled(t, before)
+	}
+}
+
+// endsUnfilled has each strategy do so, where the load comes before the release or with it.
+func endsUnfilled(t *testing.T, before bool) {
 	for name, g := range groupsOf(2, Undo) {
 		if name == "volume" || name == "single" {
 			continue
@@ -232,6 +239,11 @@ func TestARolloutEndsUnfilled(t *testing.T) {
 		g.Autoscale, g.Config = r.want.Release.Groups[0].Autoscale, r.want.Release.Groups[0].Config
 		r.full = 3 // of the indexes from 3 on no machine is made
 		load(60)
+		if before {
+			for range 60 {
+				r.tick()
+			}
+		}
 		r.roll(g, other)
 		writes := 0
 		last := r.want.Scaled["web"]
@@ -245,8 +257,8 @@ func TestARolloutEndsUnfilled(t *testing.T) {
 				r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
 			}
 		}
-		if p := r.want.Progress; p.State != Done || p.Undo {
-			r.t.Fatalf("%s: %+v, %v", name, p, r.standing())
+		if p := r.want.Progress; !p.Of(r.want.Head) || p.State != Done || p.Undo {
+			r.t.Fatalf("%s, %v: %+v, %v", name, before, p, r.standing())
 		}
 		if x := r.want.Scaled["web"]; x.Count != 6 || !strings.Contains(x.Lacks, "no") || writes > 4 {
 			r.t.Fatalf("%s: %+v after %d writes", name, x, writes)
@@ -259,6 +271,23 @@ func TestARolloutEndsUnfilled(t *testing.T) {
 			r.t.Fatalf("%s: with room there are %d machines: %+v", name, len(r.machines), x)
 		}
 	}
+}
+
+// TestAReleaseWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
+func TestAReleaseWithoutRoomIsUndone(t *testing.T) {
+	g := groupsOf(3, Undo)["stop first"]
+	r, load := scaling(t, 3, g, true)
+	load(30)
+	r.rest()
+	for range 60 {
+		r.tick()
+	}
+	r.refuses, r.full = other, 1
+	r.roll(r.want.Release.Groups[0], other)
+	for range 600 {
+		r.tick()
+	}
+	r.ends(good, Done, true)
 }
 
 // TestAPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
@@ -357,8 +386,9 @@ func TestAGroupThatRestsIsLeft(t *testing.T) {
 		t.Fatalf("%d machines, %d wanted", len(r.machines), r.count())
 	}
 	for _, m := range r.machines {
-		m.State, m.Ready = machine.Started, true
-		break
+		if m.Index == 0 {
+			m.State, m.Ready = machine.Started, true
+		}
 	}
 	for range 30 {
 		r.tick()

@@ -85,7 +85,7 @@ func (p *pass) aim() {
 // begin forgets what slots and machines were in the rollout before.
 func (p *pass) begin() {
 	for _, w := range p.slots {
-		w.began = time.Time{}
+		w.began, w.gave = time.Time{}, false
 	}
 	for _, list := range p.by {
 		for _, m := range list {
@@ -251,7 +251,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 		}
 		if v.failure == nil || to.group.onFailure() != GoOn {
 			b.more += max(0, v.machines()-1)
-			if !slices.ContainsFunc(v.of, p.ofUse) && !slices.ContainsFunc(v.others, p.ofUse) {
+			if !slices.ContainsFunc(v.of, p.ofUse) && !slices.ContainsFunc(v.others, p.ofUse) && !p.unfilled(v, to) {
 				b.none++
 			}
 		}
@@ -264,7 +264,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 func (p *pass) dates(v *view, to *side) {
 	switch w := p.slots[v.slot]; {
 	case v.ok && w != nil:
-		w.began = time.Time{}
+		w.began, w.gave = time.Time{}, false
 	case !v.ok && len(v.of) > 0:
 		p.slot(v.slot).begin(to.spec, p.now)
 	}
@@ -413,7 +413,7 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 			b.none++
 		}
 		b.judging = true
-		w.slept = asleep
+		w.slept, w.gave = asleep, ofUse
 		for _, m := range v.others {
 			p.remove(m, why+", and goes first")
 		}

@@ -35,6 +35,7 @@ type rig struct {
 	watched bool   // what is there is held against what may be missing
 	asleep  bool   // machines rest once they were ready
 	each    func() // nil, or called after each look
+	refuses string // of which image; "": of any
 	full    int    // no machine is made for slots of this index and later; 0: each has room
 }
 
@@ -129,7 +130,9 @@ func (r *rig) tick() (busy bool) {
 	}
 	for i := len(r.under) - 1; i >= 0; i-- {
 		outcome := carried
-		if o := &r.under[i]; r.full > 0 && o.Verb == Make && o.Replica.Index >= r.full {
+		o := &r.under[i]
+		if o.Verb == Make && r.full > 0 && o.Replica.Index >= r.full &&
+			(r.refuses == "" || r.releases[o.Replica.Release].Groups[0].Config.Image == r.refuses) {
 			outcome = refused
 		}
 		if !r.clean {

@@ -169,6 +169,7 @@ type slotWork struct {
 	beganFor string           // that spec
 	slept    bool             // its machine was asleep, and went first
 	home     cluster.WorkerID // where it was
+	gave     bool             // its machine went first in this rollout, and no other of use has come
 }
 
 // begin notes that there is to be a machine of a spec.
