@@ -253,7 +253,7 @@ func endsUnfilled(t *testing.T, before bool) {
 				writes++
 				last = now
 			}
-			if p := r.want.Progress; g.strategy() == Canary && p.Of(r.want.Head) && p.State == "" && r.steps%40 == 0 {
+			if p := r.want.Progress; g.strategy() == Canary && !(p.Of(r.want.Head) && p.State == Done) && r.steps%40 == 0 {
 				r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
 			}
 		}
