@@ -253,7 +253,8 @@ func endsUnfilled(t *testing.T, before bool) {
 				writes++
 				last = now
 			}
-			if p := r.want.Progress; g.strategy() == Canary && !(p.Of(r.want.Head) && p.State == Done) && r.steps%40 == 0 {
+			p := r.want.Progress
+			if g.strategy() == Canary && !(p.Of(r.want.Head) && p.State == Done) && r.steps%40 == 0 {
 				r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
 			}
 		}
