@@ -85,6 +85,9 @@ type NewGroup struct {
 	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
 	// the old machine goes before a new one is made.
 	Single bool `json:"single,omitempty"`
+	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with, left
+	// out: min.
+	Autoscale *rollout.Autoscale `json:"autoscale,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -162,6 +165,9 @@ type ReleaseGroup struct {
 	Name   string `json:"name"`
 	Wanted int    `json:"wanted"`
 	Image  string `json:"image"`
+	// Min and Max are what an autoscale chooses between; 0: the group has none.
+	Min int `json:"min,omitempty"`
+	Max int `json:"max,omitempty"`
 }
 
 // Release is a release whole.
@@ -231,6 +237,21 @@ type GroupStatus struct {
 	// Lost says in one sentence what becomes of its machines at a worker that cannot be heard, and for how long two may
 	// run for one replica.
 	Lost string `json:"lost,omitempty"`
+	// Autoscale tells of a group that chooses how many machines it has; none: it does not.
+	Autoscale *AutoscaleStatus `json:"autoscale,omitempty"`
+}
+
+// AutoscaleStatus is what a group chooses how many machines it has by, and what it has chosen last.
+type AutoscaleStatus struct {
+	Min    int            `json:"min"`
+	Max    int            `json:"max"`
+	Metric rollout.Metric `json:"metric"`
+	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
+	Off    bool           `json:"off,omitempty"`   // somebody set the number to 0
+	Load   int            `json:"load"`            // of all its machines, as last told
+	From   int            `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
+	At     *time.Time     `json:"at,omitempty"`    // when it chose
+	Lacks  string         `json:"lacks,omitempty"` // why there are fewer machines than wanted: what the last refusal said
 }
 
 // SlotStatus is a replica of a group.

@@ -117,8 +117,8 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 // release is NotFound, code no_service.
 func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
 	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(*rollout.Rollout) (rollout.Change, error) {
-		return rollout.Change{Counts: counts, Why: rollout.WhyScale}, nil
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Scale(counts), nil
 	})
 }
 
@@ -173,7 +173,8 @@ func (c *Catalog) follow(app, by string, parent *string, now time.Time,
 		return nil, NoService(app)
 	}
 	p := c.tenures.all[app].Progress
-	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p}
+	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p,
+		Scaled: c.tenures.all[app].Scaled}
 	if old.Before != nil {
 		stands.Before = c.releases.get(app + "/" + old.Before.Release)
 	}

@@ -37,6 +37,8 @@ type Machine struct {
 	Services []machine.Service // as its config has them, without their checks; read only
 	Failing  bool              // a check that requests depend on does not pass
 	Cordoned bool              // no request goes there
+	// CPU is how much of its CPUs it uses, in per cent, where its group is scaled by that; nil: nobody has told.
+	CPU *int
 	// Load is the number of requests or connections in flight from its worker's proxy to it, as last reported; see
 	// Loads.
 	Load int

@@ -83,6 +83,29 @@ func (o *Own) Load(list []Load) (changed []Machine) {
 	return changed
 }
 
+// CPU is how much of its CPUs a machine uses.
+type CPU struct {
+	Machine string
+	Percent int
+}
+
+// CPU enters how much CPU machines of the worker use, and returns those of which something else was known.
+func (o *Own) CPU(list []CPU) (changed []Machine) {
+	o.f.Update(func(e *Edit) {
+		for _, l := range list {
+			old, known := o.f.next.machines.Get(&Machine{ID: l.Machine, Worker: o.id})
+			if !known || old.CPU != nil && *old.CPU == l.Percent {
+				continue
+			}
+			m := *old
+			m.CPU = &l.Percent
+			e.enter(&m)
+			changed = append(changed, m)
+		}
+	})
+	return changed
+}
+
 // Gone enters that the worker no longer keeps a machine.
 func (o *Own) Gone(id string) { o.f.Update(func(e *Edit) { e.Gone(o.id, id) }) }
 
@@ -90,7 +113,7 @@ func (o *Own) machine(e *Edit, x *machine.Machine) Machine {
 	m := Summary(x)
 	m.Worker = o.id
 	if old, known := o.f.next.machines.Get(&m); known {
-		m.Load = old.Load // of which the worker knows nothing
+		m.Load, m.CPU = old.Load, old.CPU // of which the worker knows nothing
 	}
 	e.Machine(m)
 	return m

@@ -103,7 +103,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 	known := a.directory.fleet.Snapshot()
 	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
-		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress,
+		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
 		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
 	stage := a.broker.Rehearse(ctx)
 	for i := range t.plan.First {

@@ -100,7 +100,7 @@ func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Re
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale})
 	}
 	return release, nil
 }
@@ -121,6 +121,9 @@ func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
 func (a *releasesAPI) group(app string, g *api.NewGroup) error {
 	if g.Replicas == nil {
 		one := 1
+		if g.Autoscale != nil {
+			one = g.Autoscale.Min
+		}
 		g.Replicas = &one
 	}
 	if err := checkLaunch(&machine.Launch{Config: g.Config, Scheduling: g.Scheduling, Region: g.Region}); err != nil {
@@ -163,7 +166,11 @@ func (a *releasesAPI) list(w http.ResponseWriter, r *http.Request) error {
 			h := rollout.Head{Counts: e.Counts}
 			for i := range e.Body.Groups {
 				g := &e.Body.Groups[i]
-				x.Groups = append(x.Groups, api.ReleaseGroup{Name: g.Name, Wanted: h.Count(g), Image: g.Config.Image})
+				one := api.ReleaseGroup{Name: g.Name, Wanted: h.Count(g), Image: g.Config.Image}
+				if h.Scales(g) {
+					one.Min, one.Max = g.Autoscale.Min, g.Autoscale.Max
+				}
+				x.Groups = append(x.Groups, one)
 			}
 		}
 		out.Releases = append(out.Releases, x)
@@ -224,7 +231,7 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale})
 	}
 	return out
 }

@@ -51,7 +51,7 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 		return nil
 	}
 	r := rollout.Rollout{App: of.App.Name, Head: of.Head, Release: of.Release, Before: of.Before,
-		Progress: of.Tenure.Progress}
+		Progress: of.Tenure.Progress, Scaled: of.Tenure.Scaled}
 	s, told := r.Tell(func(group string) int {
 		i := slices.IndexFunc(groups, func(g api.GroupStatus) bool { return g.Name == group })
 		if i < 0 {
@@ -102,13 +102,30 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 		g := api.GroupStatus{Name: name, Slots: slots[name]}
 		if wanted != nil {
 			if group := wanted.Group(name); group != nil {
-				g.Wanted, g.Image, g.Lost = s.Head.Count(group), group.Config.Image, group.Tells(a.lostAfter)
+				g.Wanted, g.Image = s.Head.Wanted(group, s.Tenure.Scaled), group.Config.Image
+				g.Lost, g.Autoscale = group.Tells(a.lostAfter), a.autoscale(s, group)
 			}
 		}
 		count(&g, wanted != nil)
 		a.waits(wanted, &g)
 		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
+	}
+	return out
+}
+
+// autoscale tells of a group that chooses how many machines it has; nil: it does not.
+func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.AutoscaleStatus {
+	by := g.Autoscale
+	if by == nil {
+		return nil
+	}
+	out := &api.AutoscaleStatus{Min: by.Min, Max: by.Max, Metric: by.By(), Target: g.Target(), Off: !s.Head.Scales(g)}
+	out.Load = int(g.LoadsOf(a.directory.fleet.Snapshot().Standing(s.App.Name)).Heard)
+	if x, chosen := s.Tenure.Scaled[g.Name]; chosen && x.Hand >= s.Head.Hand[g.Name] && !out.Off {
+		if out.From, out.Lacks = x.From, x.Lacks; !x.At.IsZero() {
+			out.At = &x.At
+		}
 	}
 	return out
 }

@@ -47,6 +47,7 @@ type Machine struct {
 	Failing  bool              `json:"failing,omitempty"`
 	Cordoned bool              `json:"cordoned,omitempty"`
 	Load     int               `json:"load,omitempty"`
+	CPU      *int              `json:"cpu,omitempty"` // per cent; see package fleet
 }
 
 // Part says how old what we know of one worker is.

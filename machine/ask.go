@@ -15,6 +15,18 @@ const (
 // GPUKindPrefix begins the name of the resource that GPUs of a kind are: "gpu.a100", in thousandths of one.
 const GPUKindPrefix = "gpu."
 
+// MostCPU returns how much CPU a machine of this config may use where others leave it, in thousandths of a CPU.
+func MostCPU(c *Config) int64 {
+	switch g := c.Guest; {
+	case g == nil:
+		return 1000
+	case g.CPUMilli > 0:
+		return int64(g.CPUMilli)
+	default:
+		return 1000 * int64(max(1, g.CPUs))
+	}
+}
+
 // Resources returns what a machine of this config asks of a worker. Normalize must have been called.
 func Resources(c *Config) cluster.Resources {
 	var r cluster.Resources

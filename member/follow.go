@@ -223,7 +223,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Loops: x.Loops,
 		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
 		Failing:  x.Failing,
-		Cordoned: x.Cordoned, Load: max(0, x.Load)}
+		Cordoned: x.Cordoned, Load: max(0, x.Load), CPU: x.CPU}
 	if x.Replica != nil && x.Replica.Check() != nil {
 		m.Replica = nil
 	}

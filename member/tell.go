@@ -100,6 +100,18 @@ func tellLoads(m *Member, list []fleet.Load) {
 	}
 }
 
+// CPU is told how much of their CPUs machines of the member's own worker use.
+func (m *Member) CPU(list []fleet.CPU) {
+	if !m.begun.Load() {
+		return
+	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	for _, f := range m.own.CPU(list) {
+		m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+	}
+}
+
 // Gone is told by the member's own worker when a machine is no longer kept.
 func (m *Member) Gone(id string) {
 	if m.begun.Load() {
@@ -123,5 +135,5 @@ func summary(f fleet.Machine) gossip.Machine {
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Port: f.Port(), Apart: f.Apart, KeyMark: f.KeyMark,
 		Replica: f.Replica, Ready: f.Ready, Died: f.Died, Loops: f.Loops,
 		Deaths: f.Deaths, Evicted: f.Evicted, Ended: f.Ended,
-		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, Load: f.Load}
+		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, Load: f.Load, CPU: f.CPU}
 }

@@ -56,6 +56,11 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 			return x.Load == load && same()
 		})
 	}
+	a.CPU([]fleet.CPU{{Machine: m.ID, Percent: 35}})
+	waittest.Until(t, "the other knows of the CPU", func() bool {
+		x, _ := b.fleet.Snapshot().Machine(m.ID)
+		return x.CPU != nil && *x.CPU == 35 && same()
+	})
 	next := *m
 	next.State, next.Cordoned, next.Checks = machine.Stopped, false, nil
 	a.Machine(&next)

@@ -44,6 +44,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { n.between.run(gctx); return nil })
 	}
 	g.Go(func() error { n.services.Run(gctx); return nil })
+	g.Go(func() error { n.measure(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	if n.o.Member != nil {
 		g.Go(func() error { n.tellApart(gctx); return nil })

@@ -258,7 +258,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 			s.o.Log.Info("a rollout came to something", "app", k.app, "release", n.Progress.Release, "state",
 				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
 		}
-		next.Held, next.Progress, next.Busy = n.Held, n.Progress, n.Busy
+		s.noteScaled(k.app, next.Scaled, n.Scaled)
+		next.Held, next.Progress, next.Scaled, next.Busy = n.Held, n.Progress, n.Scaled, n.Busy
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
@@ -276,7 +277,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
 	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
-		Progress: x.Tenure.Progress, LostAfter: s.o.LostAfter}
+		Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, LostAfter: s.o.LostAfter}
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
 	}
@@ -374,6 +375,16 @@ func (s *Services) note(app string, o *rollout.Order, err error) {
 	}
 	s.o.Log.Info("a service was changed", "app", app, "replica", o.Slot().String(), "order", o.Verb, "machine",
 		o.Machine, "why", o.Why)
+}
+
+// noteScaled logs which groups have chosen to have another number of machines.
+func (s *Services) noteScaled(app string, old, now map[string]rollout.Scaled) {
+	for name, x := range now {
+		if x.At != old[name].At {
+			s.o.Log.Info("a group of a service is scaled", "app", app, "group", name, "from", x.From, "to", x.Count,
+				"load", x.Load)
+		}
+	}
 }
 
 // begin does something beside the loop, in its turn; the loop then is told how it ended.

@@ -118,7 +118,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		return err
 	}
 	for _, g := range m.Release.Groups {
-		if n, scaled := made.Head.Counts[g.Name]; scaled {
+		if n, scaled := made.Head.Counts[g.Name]; scaled && (g.Autoscale == nil || n == 0) {
 			c.Note("%s of %s stays at %d, as \"souk scale\" set it", g.Name, app, n)
 		}
 	}

@@ -113,7 +113,9 @@ func groupsText(groups []api.ReleaseGroup) string {
 	}
 	parts := make([]string, len(groups))
 	for i, g := range groups {
-		parts[i] = fmt.Sprintf("%s %d", g.Name, g.Wanted)
+		if parts[i] = fmt.Sprintf("%s %d", g.Name, g.Wanted); g.Max > 0 {
+			parts[i] = fmt.Sprintf("%s %d..%d", g.Name, g.Min, g.Max)
+		}
 	}
 	return strings.Join(parts, ", ")
 }

@@ -18,7 +18,9 @@ func Scale(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "scale APP {N | GROUP=N...}", Short: "Set how many machines of an app are wanted",
 		Long: `Set how many machines are wanted of an app that has a release ("souk run --replicas" makes one): one number where
 it has one group, else one for each group that is to change. It answers when that is written down; "souk status --app APP"
-tells how far it is. It stays so over later releases, unless one says another number of the group.`,
+tells how far it is. It stays so over later releases, unless one says another number of the group.
+
+A group with an autoscale goes on from the number, which is between its min and max; 0 turns it off.`,
 		Example: "  souk scale shop 3\n  souk scale shop web=3 worker=1\n  souk scale shop web=0 --json | jq .number",
 		Args:    cli.Args(2, -1, "an app, and how many machines are wanted, such as 3 or web=3")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -88,6 +90,17 @@ func scale(ctx context.Context, c *cli.Env, cl *client.Client, app string, count
 		verb = "already wants"
 	}
 	c.Printf("%s %s %s\n", app, verb, wantedText(&now))
+	for i := range now.Groups {
+		g := &now.Groups[i]
+		_, set := counts[g.Name]
+		switch a := g.Autoscale; {
+		case !set || a == nil:
+		case a.Off:
+			c.Field("scales", "%s: off; \"souk scale %s %s=%d\" turns it on", g.Name, app, g.Name, a.Min)
+		default:
+			c.Field("scales", "%s: from %d on, %d..%d by %s", g.Name, g.Wanted, a.Min, a.Max, a.Metric)
+		}
+	}
 	c.Field("next", "souk status --app %s", app)
 	return nil
 }

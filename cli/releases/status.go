@@ -34,6 +34,9 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		c.Field("group", "%s: %d wanted, %d there, %d ready%s", g.Name, g.Wanted, g.There, g.Ready, imageText(g))
+		for _, line := range scaleLines(g, now) {
+			c.Field(line[0], "%s", line[1])
+		}
 		if g.Lost != "" {
 			c.Field("lost", "%s", g.Lost)
 		}
@@ -65,6 +68,32 @@ func missing(s *api.ServiceStatus) (n int) {
 		}
 	}
 	return n
+}
+
+// scaleLines tell of a group that chooses how many machines it has.
+func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
+	a := g.Autoscale
+	if a == nil {
+		return nil
+	}
+	what := fmt.Sprintf("load %d, %d a machine", a.Load, a.Target)
+	if a.Metric == rollout.CPU {
+		what = fmt.Sprintf("load %d%%, %d%% of the CPUs of a machine", a.Load, a.Target)
+	}
+	text := fmt.Sprintf("%s: %d of %d..%d by %s, %s", g.Name, g.Wanted, a.Min, a.Max, a.Metric, what)
+	switch {
+	case a.Off:
+		text = fmt.Sprintf("%s: off, as its number was set to 0; \"souk scale\" to %d..%d turns it on", g.Name, a.Min,
+			a.Max)
+	case a.At != nil:
+		text += fmt.Sprintf("; %s ago from %d to %d", age(*a.At, now), a.From, g.Wanted)
+	}
+	out = append(out, [2]string{"scales", text})
+	if a.Lacks != "" {
+		text = fmt.Sprintf("%s wants %d and has %d: %s", g.Name, g.Wanted, g.There, a.Lacks)
+		out = append(out, [2]string{"room", text})
+	}
+	return out
 }
 
 // inForce returns the release that the machines are to be like now.

@@ -54,6 +54,18 @@ func scriptSaved(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	}
 }
 
+//go:embed testdata/hold/main.go
+var hold string
+
+func scriptHold(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: hold FILE")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), imagetest.Program(t, hold), 0o755))
+	}
+}
+
 //go:embed testdata/database/main.go
 var database string
 

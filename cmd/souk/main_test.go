@@ -59,6 +59,7 @@ const keyOwn = "own-souk"
 //	push NAME TEXT  put an image into a registry of this test, and set $REGISTRY; the program in it prints TEXT
 //	busybox FILE    write an image of busybox to FILE as docker save does, called bb:1
 //	database FILE   write an image of testdata/database, called db:1
+//	hold FILE       write a program there that serves requests which last, testdata/hold
 //	pushnet NAME    put an image there whose program serves a text and asks for those of others
 //	freeport NAME   set $NAME to a TCP port of this host that nobody listens at
 //	until CMD...    run CMD until it succeeds, for a while
@@ -101,6 +102,7 @@ func runScripts(t *testing.T, dir string) {
 			"saved":      scriptSaved(t),
 			"database":   scriptDatabase(t),
 			"busybox":    scriptBusybox(t),
+			"hold":       scriptHold(t),
 			"pushnet":    scriptPushNet(t),
 			"until":      scriptUntil,
 			"freeport":   scriptFreePort,

@@ -16,6 +16,8 @@ type Tenure struct {
 	Held []Held       `json:"held,omitempty"`
 	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.
 	Progress Progress `json:"progress,omitzero"`
+	// Scaled is how many machines groups have chosen to have, by group.
+	Scaled map[string]Scaled `json:"scaled,omitempty"`
 }
 
 // Check refuses a tenure that no steward has.
@@ -23,7 +25,7 @@ func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
-	return cmp.Or(t.Progress.Check(), t.Term.Check())
+	return cmp.Or(t.Progress.Check(), checkScaled(t.Scaled), t.Term.Check())
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an

@@ -85,7 +85,7 @@ func (p *pass) aim() {
 // begin forgets what slots and machines were in the rollout before.
 func (p *pass) begin() {
 	for _, w := range p.slots {
-		w.began = time.Time{}
+		w.began, w.gave = time.Time{}, false
 	}
 	for _, list := range p.by {
 		for _, m := range list {
@@ -100,7 +100,8 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Count(g)}
+		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted),
+			n: p.want.Head.Wanted(g, p.want.Scaled)}
 	}
 	return out
 }
@@ -185,7 +186,7 @@ func (p *pass) group(name string, gated bool) bool {
 	goal.apart = old != nil && goal.group.strategy() == BlueGreen
 	b.all = b.ready
 	for i := range views {
-		b.all = b.all && !(goal.apart && views[i].of[0].Cordoned)
+		b.all = b.all && !(goal.apart && len(views[i].of) > 0 && views[i].of[0].Cordoned)
 	}
 	allow := p.allow(goal, old, b.news, gated)
 	whole, step := true, 0
@@ -208,7 +209,7 @@ func (p *pass) group(name string, gated bool) bool {
 			} // nothing else can stand there
 		}
 		p.look(v, to, &b)
-		if to == goal && p.done(v, goal) {
+		if to == goal && (p.done(v, goal) || p.unfilled(v, goal)) {
 			step++
 		} else {
 			whole = false
@@ -250,11 +251,11 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 		}
 		if v.failure == nil || to.group.onFailure() != GoOn {
 			b.more += max(0, v.machines()-1)
-			if !slices.ContainsFunc(v.of, p.ofUse) && !slices.ContainsFunc(v.others, p.ofUse) {
+			if !slices.ContainsFunc(v.of, p.ofUse) && !slices.ContainsFunc(v.others, p.ofUse) && !p.unfilled(v, to) {
 				b.none++
 			}
 		}
-		b.ready = b.ready && v.ok
+		b.ready = b.ready && (v.ok || p.unfilled(v, to))
 	}
 	return views, b
 }
@@ -263,7 +264,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 func (p *pass) dates(v *view, to *side) {
 	switch w := p.slots[v.slot]; {
 	case v.ok && w != nil:
-		w.began = time.Time{}
+		w.began, w.gave = time.Time{}, false
 	case !v.ok && len(v.of) > 0:
 		p.slot(v.slot).begin(to.spec, p.now)
 	}
@@ -412,7 +413,7 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 			b.none++
 		}
 		b.judging = true
-		w.slept = asleep
+		w.slept, w.gave = asleep, ofUse
 		for _, m := range v.others {
 			p.remove(m, why+", and goes first")
 		}

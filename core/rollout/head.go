@@ -30,6 +30,8 @@ type Head struct {
 	Why     string         `json:"why"`
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
+	// Hand is the number of the head by which somebody last said how many machines a group has that has an autoscale.
+	Hand map[string]uint64 `json:"hand,omitempty"`
 	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
 	Restarted uint64 `json:"restarted,omitempty"`
 
@@ -95,6 +97,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 				n.Counts[group] = count
 			}
 		}
+		n.Hand = maps.Clone(h.Hand)
 		n.Past = append([]Past{h.past()}, h.Past[:min(len(h.Past), MaxKept-1)]...)
 	} else {
 		n.Rollout = n.Number
@@ -103,11 +106,18 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 		if release.Group(group) == nil {
 			return nil, release.noGroup(group)
 		}
-		if err := release.Group(group).checkCount(count); err != nil {
+		g := release.Group(group)
+		if err := cmp.Or(g.checkCount(count), g.checkHand(count)); err != nil {
 			return nil, err
 		}
-		n.Counts[group] = count
+		if n.Counts[group] = count; g.Autoscale != nil {
+			if n.Hand == nil {
+				n.Hand = map[string]uint64{}
+			}
+			n.Hand[group] = n.Number
+		}
 	}
+	maps.DeleteFunc(n.Hand, func(group string, _ uint64) bool { return release.Group(group) == nil })
 	maps.DeleteFunc(n.Counts, func(group string, count int) bool {
 		g := release.Group(group)
 		return g == nil || g.Replicas == count
@@ -145,7 +155,7 @@ func (n *Head) aim(h *Head, c *Change, p Progress) {
 // Same reports whether h wants what its parent old does.
 func (h *Head) Same(old *Head) bool {
 	return h.Rollout == old.Rollout && h.Paused == old.Paused && h.Promoted == old.Promoted &&
-		maps.Equal(h.Counts, old.Counts)
+		maps.Equal(h.Counts, old.Counts) && maps.Equal(h.Hand, old.Hand)
 }
 
 // InForce returns what the machines of the service are to be while its rollout is so far: that of the head, or what was
@@ -186,7 +196,7 @@ func (h *Head) Check() error {
 	case h.Schema != Schema:
 		return schemaError("head", h.Schema)
 	case h.Release == "" || len(h.Release) > maxText || len(h.Parent) > maxText || len(h.Why) > maxText ||
-		len(h.By) > maxText || len(h.Past) > MaxKept || len(h.Counts) > MaxGroups:
+		len(h.By) > maxText || len(h.Past) > MaxKept || len(h.Counts) > MaxGroups || len(h.Hand) > MaxGroups:
 		return fault.New(fault.Invalid, "head", "the head of a service names its release, has at most %d heads before "+
 			"it and %d groups, and texts of at most %d bytes", MaxKept, MaxGroups, maxText)
 	}

@@ -177,7 +177,11 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 		release.Groups[i].After = nil
 	}
 	wants.Release = &release
+	lacked := want.lacked(standing)
 	standing = slices.Clone(standing)
+	for i := range standing { // it foresees the release, not what the load leads to
+		standing[i].Load, standing[i].CPU = 0, nil
+	}
 	s := NewSteward(cluster.Term{Number: newest(standing)})
 	for range mostLooks {
 		n := s.Step(now, &wants, standing)
@@ -186,7 +190,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 			s.Begin(cluster.Term{Number: n.Term, Member: "plan"})
 			continue
 		case n.Tell:
-			wants.Held, wants.Progress = n.Held, n.Progress
+			wants.Held, wants.Progress, wants.Scaled = n.Held, n.Progress, n.Scaled
 			continue
 		}
 		for _, w := range n.Obey {
@@ -196,7 +200,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 			o := &n.Orders[i]
 			standing = carriedOut(o, standing)
 			s.Done(now, o, nil)
-			if o.Verb == Make || o.Verb == Remove {
+			if o.Verb == Make && !lacked[o.Slot()] || o.Verb == Remove {
 				out = append(out, *o)
 			}
 		}

@@ -76,7 +76,7 @@ func (p *pass) failing(v *view, to *side) *Failure {
 	f := Failure{Group: v.slot.Group, Index: v.slot.Index}
 	late, w := p.late(v.slot, to), p.slots[v.slot]
 	if len(v.of) == 0 {
-		if !late {
+		if !late || p.unfilled(v, to) {
 			return nil
 		}
 		f.Why = fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())

@@ -49,6 +49,7 @@ type Group struct {
 	// StopAfter is for how long a worker may hear no other member until it stops its machines of the group; nil: never.
 	StopAfter *machine.Duration `json:"stop_after,omitempty"`
 	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
+	Autoscale *Autoscale        `json:"autoscale,omitempty"`
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
@@ -154,7 +155,7 @@ func (r *Release) Check() error {
 		}
 		seen[g.Name] = true
 		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle(), g.checkApart(),
-			g.checkUpdate()); err != nil {
+			g.checkUpdate(), g.checkAutoscale()); err != nil {
 			return err
 		}
 	}

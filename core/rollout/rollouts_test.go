@@ -35,6 +35,8 @@ type rig struct {
 	watched bool   // what is there is held against what may be missing
 	asleep  bool   // machines rest once they were ready
 	each    func() // nil, or called after each look
+	refuses string // of which image; "": of any
+	full    int    // no machine is made for slots of this index and later; 0: each has room
 }
 
 type logs struct {
@@ -128,6 +130,11 @@ func (r *rig) tick() (busy bool) {
 	}
 	for i := len(r.under) - 1; i >= 0; i-- {
 		outcome := carried
+		o := &r.under[i]
+		if o.Verb == Make && r.full > 0 && o.Replica.Index >= r.full &&
+			(r.refuses == "" || r.releases[o.Replica.Release].Groups[0].Config.Image == r.refuses) {
+			outcome = refused
+		}
 		if !r.clean {
 			if r.rnd.IntN(3) == 0 {
 				continue
@@ -150,7 +157,7 @@ func (r *rig) tick() (busy bool) {
 func (r *rig) hold() {
 	in := r.want.Head.InForce(r.want.Progress)
 	g := &r.releases[in.Release].Groups[0]
-	n := r.want.Head.Count(g)
+	n := r.want.Head.Wanted(g, r.want.Scaled)
 	two, none := g.surge(n)
 	serving := map[int]bool{}
 	for _, m := range r.machines {
@@ -212,7 +219,8 @@ func (r *rig) ends(image string, state State, undo bool) {
 			have[m.Index]++
 		}
 	}
-	if want := r.want.Head.Count(g); !r.asleep && (len(have) != want || state == Done && len(r.machines) != want) {
+	want := r.want.Head.Wanted(g, r.want.Scaled)
+	if !r.asleep && (len(have) != want || state == Done && len(r.machines) != want) {
 		r.t.Fatalf("%d of %d replicas have a machine of %s: %v", len(have), want, image, r.standing())
 	}
 }

@@ -31,10 +31,11 @@ var (
 type Want struct {
 	App      string // the app's own id
 	Head     *Head
-	Release  *Release // the head's
-	Before   *Release // that of Head.Before; nil: there is none, or it is not here
-	Held     []Held   // as the steward has last written
-	Progress Progress // as it has last written
+	Release  *Release          // the head's
+	Before   *Release          // that of Head.Before; nil: there is none, or it is not here
+	Held     []Held            // as the steward has last written
+	Progress Progress          // as it has last written
+	Scaled   map[string]Scaled // the same, by group
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
@@ -57,6 +58,8 @@ type Standing struct {
 	Ended    string    // why it last did
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
+	Load     int       // requests or connections that proxies have under way to it, as last told
+	CPU      *int      // per cent of its CPUs that it uses; nil: not known
 	Leaves   bool      // it must go from its worker, which is drained or has no room for it: another takes its place
 }
 
@@ -121,10 +124,11 @@ type Next struct {
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Held and Progress are what the steward must write before it looks again, where Tell says so: which machines are held,
-	// and how far the rollout is.
+	// Held, Progress and Scaled are what the steward must write before it looks again, where Tell says so: which machines are
+	// held, how far the rollout is, and how many machines groups have chosen to have.
 	Held     []Held
 	Progress Progress
+	Scaled   map[string]Scaled
 	Tell     bool
 	Busy     bool      // there is something to do, or under way
 	Again    time.Time // when to look again where nothing changes; zero: there is no need
@@ -142,6 +146,7 @@ type Steward struct {
 	under    int // orders under way, and workers that are to obey
 	fence    fence
 	stage    stage
+	scalers  map[string]*scaler // by group
 }
 
 // stage is what a steward remembers of the rollout, beside its slots and machines.
@@ -166,6 +171,7 @@ type slotWork struct {
 	beganFor string           // that spec
 	slept    bool             // its machine was asleep, and went first
 	home     cluster.WorkerID // where it was
+	gave     bool             // its machine went first in this rollout, and no other of use has come
 }
 
 // begin notes that there is to be a machine of a spec.
@@ -195,7 +201,7 @@ type machineWork struct {
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
 	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
-		fence: newFence()}
+		fence: newFence(), scalers: map[string]*scaler{}}
 }
 
 // Begin takes the steward's term, which all can know of by now.
@@ -222,11 +228,12 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	}
 	p.aim()
 	if p.open && want.Head.Before != nil && want.Before == nil { // that release is about to come from another member
-		return Next{Held: want.Held, Progress: want.Progress, Busy: s.under > 0}
+		return Next{Held: want.Held, Progress: want.Progress, Scaled: want.Scaled, Busy: s.under > 0}
 	}
 	p.notice(standing)
 	s.fence.note(standing, want.Workers)
 	p.holds()
+	p.scale()
 	p.groups()
 	p.surplus()
 	p.judge()

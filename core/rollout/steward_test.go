@@ -103,7 +103,7 @@ func (w *world) step(t failer) Next {
 			w.term = max(w.term, n.Term)
 			w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
 		} else {
-			w.want.Held, w.want.Progress = n.Held, n.Progress
+			w.want.Held, w.want.Progress, w.want.Scaled = n.Held, n.Progress, n.Scaled
 		}
 		n = w.steward.Step(w.now, &w.want, w.standing())
 	}
@@ -133,7 +133,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 	if m := w.machines[o.Machine]; m == nil || held || !settled(m) || first {
 		return
 	}
-	if g == nil || o.Replica.Index >= w.want.Head.Count(g) {
+	if g == nil || o.Replica.Index >= w.want.Head.Wanted(g, w.want.Scaled) {
 		return
 	}
 	for _, m := range w.machines {
@@ -220,7 +220,7 @@ func (w *world) check(t failer) {
 	r := w.releases[in.Release]
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		for index := range w.want.Head.Count(g) {
+		for index := range w.want.Head.Wanted(g, w.want.Scaled) {
 			want[Slot{g.Name, index}] = g.Spec(0, in.Restarted)
 		}
 	}

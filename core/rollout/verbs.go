@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"maps"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -27,9 +28,10 @@ func (s Rolled) Over() bool { return s == RolledDone || s == RolledUndone }
 type Rollout struct {
 	App      string // its name, for sentences
 	Head     *Head
-	Release  *Release // the head's; nil: not here
-	Before   *Release // that of Head.Before; nil: there is none, or it is not here
-	Progress Progress // as its steward has last written
+	Release  *Release          // the head's; nil: not here
+	Before   *Release          // that of Head.Before; nil: there is none, or it is not here
+	Progress Progress          // as its steward has last written
+	Scaled   map[string]Scaled // the same
 }
 
 // Story tells of a rollout.
@@ -118,7 +120,7 @@ func (r *Rollout) waits(over int, fresh func(string) int) (waits bool) {
 		if over >= len(steps) {
 			continue
 		}
-		n := r.Head.Count(g)
+		n := r.Head.Wanted(g, r.Scaled)
 		if fresh(g.Name) < min(n, max(1, (steps[over].Percent*n+99)/100)) {
 			return false
 		}
@@ -236,4 +238,25 @@ func (r *Rollout) Promote(steps int, all bool) (Change, error) {
 
 func isOver(format string, args ...any) error {
 	return fault.New(fault.Precondition, "rollout_over", format, args...)
+}
+
+// Scale returns the change that sets how many machines of groups are wanted. A group whose autoscale has chosen the same
+// number stays as it is.
+func (r *Rollout) Scale(counts map[string]int) Change {
+	in := r.Release
+	if r.undone() {
+		in = r.Before
+	}
+	counts = maps.Clone(counts)
+	maps.DeleteFunc(counts, func(group string, n int) bool {
+		if in == nil {
+			return false
+		}
+		g := in.Group(group)
+		return g != nil && g.Autoscale != nil && r.Head.Wanted(g, r.Scaled) == n
+	})
+	if len(counts) == 0 {
+		return noChange()
+	}
+	return Change{Counts: counts, Why: WhyScale}
 }
