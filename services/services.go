@@ -230,7 +230,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	if steward := rollout.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
 		!s.oversee(ctx, now, k, &wanted, steward) {
 		k.steward = nil // what it has under way ends by itself, in its term
-		return k.writing || k.over.of != ""
+		return k.writing || k.over.of != "" || !k.due.IsZero()
 	}
 	if k.steward == nil {
 		k.steward = rollout.NewSteward(wanted.Tenure.Term)
@@ -250,7 +250,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 			s.o.Log.Info("a rollout came to something", "app", k.app, "release", n.Progress.Release, "state",
 				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
 		}
-		next.Held, next.Progress, next.Busy = n.Held, n.Progress, n.Busy
+		next.Held, next.Progress, next.Runs, next.Busy = n.Held, n.Progress, n.Runs, n.Busy
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
@@ -268,7 +268,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
 	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
-		Progress: x.Tenure.Progress, LostAfter: s.o.LostAfter}
+		Progress: x.Tenure.Progress, Runs: x.Tenure.Runs, LostAfter: s.o.LostAfter}
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
 	}

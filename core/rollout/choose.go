@@ -16,6 +16,8 @@ type Tenure struct {
 	Held []Held       `json:"held,omitempty"`
 	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.
 	Progress Progress `json:"progress,omitzero"`
+	// Runs is which times of the service's jobs are settled, by group.
+	Runs map[string]Ran `json:"runs,omitempty"`
 }
 
 // Check refuses a tenure that no steward has.
@@ -23,7 +25,7 @@ func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
-	return cmp.Or(t.Progress.Check(), t.Term.Check())
+	return cmp.Or(checkRuns(t.Runs), t.Progress.Check(), t.Term.Check())
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an

@@ -37,6 +37,7 @@ type Head struct {
 	Before   *Target `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
 	Promoted int     `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
 	Paused   bool    `json:"paused,omitempty"`   // no further machine is replaced
+	Command  bool    `json:"command,omitempty"`  // the rollout begins with its release's command
 
 	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }
@@ -97,6 +98,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 	} else {
 		n.Rollout = n.Number
 	}
+	n.Command = n.runsCommand(h, &c, release, p)
 	for group, count := range c.Counts {
 		if release.Group(group) == nil {
 			return nil, release.noGroup(group)

@@ -178,6 +178,8 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 	}
 	wants.Release = &release
 	standing = slices.Clone(standing)
+	standing = slices.DeleteFunc(standing, func(m Standing) bool { return m.Run != "" })
+	release.Command = nil
 	s := NewSteward(cluster.Term{Number: newest(standing)})
 	for range mostLooks {
 		n := s.Step(now, &wants, standing)
