@@ -120,11 +120,12 @@ func (p *pass) command() {
 	}
 	w := p.run(to.group.Name, machine.RunCommand)
 	if w.epoch != h.Rollout {
-		*w = runWork{making: w.making, epoch: h.Rollout, began: p.now}
+		*w = runWork{making: w.making, epoch: h.Rollout, began: p.now, last: w.last,
+			lastTerm: w.lastTerm, after: w.after}
 	}
 	p.wants = true
 	late := !p.waits(w.began.Add(c.timeout()))
-	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool { return m.ID != id && !m.Over() })
+	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool { return m.ID != id && (!m.Over() || m.State == machine.Destroying) })
 	switch {
 	case at >= 0 && p.commands[at].Over():
 		p.commandEnded(p.commands[at])
@@ -192,6 +193,7 @@ func (p *pass) tidyCommands() {
 	for _, m := range p.commands {
 		current := m.Epoch == h.Rollout && m.Release == h.Release
 		switch {
+		case m.goes():
 		case !current:
 			p.remove(m, "another rollout has begun")
 		case !m.Over() && p.progress.Command == CommandFailed:

@@ -142,18 +142,25 @@ func (f *fence) reading(w cluster.WorkerID) *reading {
 }
 
 // fresh reports whether no order of an earlier term can make the machine of a run any more, and whether one of the workers
-// has made it. A worker that is not heard counts only where the group's machines are waited for. There is a term.
-func (p *pass) fresh(g *Group, id string) (ok, has bool) {
+// has made it. A worker that is not heard counts only where the group's machines are waited for. alone is that each other
+// run which a worker has must be known here, too, with the one that was made last. There is a term.
+func (p *pass) fresh(g *Group, id string, alone bool, last *runWork) (ok, has bool) {
 	f := p.fenceNow()
 	ok = true
 	for _, w := range p.want.Workers {
 		r := f.reading(w.ID)
 		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return x.ID == id })
-		if r.known || !w.Heard && g.Lost() != Never {
+		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
+			return x.Slot == NoSlot && x.ID != id && !p.told[x.ID] && !p.removed(p.now, x.ID)
+		})
+		untold := alone && last.last != "" && !p.told[last.last] && last.lastTerm == f.term && r.call <= last.after
+		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {
 			continue
 		}
 		ok = false
-		p.ask(w, r)
+		if !hides || !p.waits(r.began.Add(readAgain)) {
+			p.ask(w, r)
+		}
 	}
 	return ok, has
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -75,6 +76,9 @@ type runWork struct {
 	at       time.Time // it makes none before
 	why      error     // the newest failure; nil: none since one was made
 	began    time.Time // of a command: since when it is to run
+	last     string    // the machine that was made last, and of which the fleet has not told; "": there is none
+	lastTerm cluster.Term
+	after    uint64 // the newest call to obey in that term when it was made
 }
 
 func (s *Steward) run(group string, kind machine.Run) *runWork {
@@ -91,7 +95,8 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	w := s.run(o.Replica.Group, o.Replica.Run)
 	w.making, w.why = false, err
 	if err == nil {
-		w.made, w.failures, w.at = o.Replica.Epoch, 0, time.Time{}
+		w.made, w.failures, w.at, w.last = o.Replica.Epoch, 0, time.Time{}, o.Machine
+		w.lastTerm, w.after = s.fence.term, s.fence.count
 		return
 	}
 	w.at = now.Add(after(err, makeAgain, w.failures))
@@ -103,14 +108,15 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 
 // part parts runs from the machines that are kept up.
 func (p *pass) part(standing []Standing) {
-	p.runs = map[string][]*Standing{}
+	p.runs, p.told = map[string][]*Standing{}, map[string]bool{}
 	p.standing = slices.DeleteFunc(slices.Clone(standing), func(m Standing) bool { return m.Run != "" })
 	for i := range standing {
-		switch m := &standing[i]; {
-		case m.Run == "" || m.goes() || p.removed(p.now, m.ID):
-		case m.Run == machine.RunCommand:
+		m := &standing[i]
+		p.told[m.ID] = p.told[m.ID] || m.Run != ""
+		switch gone := m.State == machine.Destroyed || p.removed(p.now, m.ID); {
+		case m.Run == machine.RunCommand && !gone:
 			p.commands = append(p.commands, m)
-		default:
+		case m.Run != "" && !gone && !m.goes():
 			p.runs[m.Group] = append(p.runs[m.Group], m)
 		}
 	}
@@ -270,7 +276,7 @@ func (p *pass) startRun(r machine.Replica, g *Group, w *runWork) (has bool) {
 		return false
 	}
 	id := RunID(p.want.App, &r)
-	ok, has := p.fresh(g, id)
+	ok, has := p.fresh(g, id, r.Run == machine.RunCommand, w)
 	if has || !ok {
 		return has
 	}
