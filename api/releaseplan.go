@@ -26,6 +26,10 @@ type ReleasePlan struct {
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
 	Groups []PlannedGroup `json:"groups"`
+	// Jobs lists the groups that run at times and that would run otherwise from then on, or not any more.
+	Jobs []string `json:"jobs"`
+	// Command says that the release's command would run before anything else is done.
+	Command bool `json:"command,omitempty"`
 }
 
 // PlanHelp is a change of a group.

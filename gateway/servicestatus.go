@@ -34,6 +34,8 @@ func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	out.Groups = append(out.Groups, a.groups(&s)...)
 	out.Rollout = rolloutAnswer(&s, out.Groups)
+	a.command(&s, out.Rollout)
+	out.Jobs = a.jobs(&s)
 	answer(w, http.StatusOK, out)
 	return nil
 }
@@ -94,8 +96,12 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 	for _, name := range names {
 		g := api.GroupStatus{Name: name, Slots: slots[name]}
 		if wanted != nil {
-			if group := wanted.Group(name); group != nil {
-				g.Wanted, g.Image, g.Lost = s.Head.Count(group), group.Config.Image, group.Tells(a.lostAfter)
+			group := wanted.Group(name)
+			if group != nil && group.Cron != nil && len(slots[name]) == 0 {
+				continue // see jobs
+			}
+			if group != nil {
+				g.Wanted, g.Image, g.Lost = s.Head.Upheld(group), group.Config.Image, group.Tells(a.lostAfter)
 			}
 		}
 		count(&g, wanted != nil)
@@ -141,7 +147,7 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	wanted, restarted := s.InForce()
 	for m := range known.MachinesOf(s.App.Name) {
 		of := m.Replica
-		if of == nil || m.State == machine.Destroyed || m.State == machine.Destroying {
+		if of == nil || of.Run != "" || m.State == machine.Destroyed || m.State == machine.Destroying {
 			continue
 		}
 		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,

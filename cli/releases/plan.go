@@ -68,11 +68,19 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 				{Text: cmp.Or(r.Machine, "-")}, {Text: worker}, {Text: cmp.Or(r.Why, "-")}})
 		}
 	}
-	c.Table(head, rows)
+	if len(rows) > 0 || len(p.Jobs) == 0 && !p.Command {
+		c.Table(head, rows)
+	}
+	if p.Command {
+		c.Field("command", "the release command runs first; nothing is changed before it has ended with 0")
+	}
 	for i := range p.Groups {
 		if g := &p.Groups[i]; g.Strategy != "" {
 			c.Field("group", "%s", groupPlanText(g))
 		}
+	}
+	for _, name := range p.Jobs {
+		c.Field("job", "%s: its next run is of the new release, or there is none", name)
 	}
 }
 

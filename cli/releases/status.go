@@ -49,6 +49,7 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		}
 	}
 	printSlots(c, s)
+	printJobs(c, s.Jobs, now)
 }
 
 // inForce returns the release that the machines are to be like now.

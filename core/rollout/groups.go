@@ -107,10 +107,8 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		to := &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Count(g)}
-		if g.Cron != nil {
-			to.n, to.off = 0, to.n == 0 // none is kept up
-		}
+		to := &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Upheld(g)}
+		to.off = g.Cron != nil && p.want.Head.Count(g) == 0
 		out[g.Name] = to
 	}
 	return out

@@ -218,6 +218,14 @@ func (h *Head) Count(g *Group) int {
 	return g.Replicas
 }
 
+// Upheld returns how many machines of a group of its release are kept up: none of a job.
+func (h *Head) Upheld(g *Group) int {
+	if g.Cron != nil {
+		return 0
+	}
+	return h.Count(g)
+}
+
 // Kept lists the releases that are still of use: those of the newest heads.
 func (h *Head) Kept() []string {
 	out := []string{h.Release}
