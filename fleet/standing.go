@@ -12,7 +12,8 @@ import (
 func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standing {
 	return rollout.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
 		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
-		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Exit: m.Exit, Cordoned: m.Cordoned, Leaves: drained || m.Evicted}
+		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Exit: m.Exit, Cordoned: m.Cordoned,
+		Leaves: drained || m.Evicted}
 }
 
 // Standing returns the machines of an app's service, by their ids.

@@ -120,8 +120,9 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
 		x := m.Standing(true, false, time.Time{})
 		if !x.Over() && cmp.Or(g.Cron.Overlap, rollout.Forbid) != rollout.AllowBoth {
-			return fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of it do not "+
-				"go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name, app.Name, m.ID)
+			return fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of it do "+
+				"not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
+				app.Name, m.ID)
 		}
 	}
 	o.Machine = rollout.RunID(app.ID, &o.Replica)
@@ -147,8 +148,8 @@ func job(r *rollout.Release, name string) (*rollout.Group, error) {
 		}
 	}
 	if len(jobs) == 0 {
-		return nil, fault.New(fault.NotFound, "job_not_found", "the release has no group that runs at times, so there is "+
-			"no job %s: give one a cron.schedule", clip(cmp.Or(name, `""`), 80))
+		return nil, fault.New(fault.NotFound, "job_not_found", "the release has no group that runs at times, so there "+
+			"is no job %s: give one a cron.schedule", clip(cmp.Or(name, `""`), 80))
 	}
 	return nil, fault.New(fault.NotFound, "job_not_found", "the release has no job %s; its jobs are %s",
 		clip(cmp.Or(name, `""`), 80), strings.Join(jobs, ", "))

@@ -51,8 +51,8 @@ func printJobs(c *cli.Env, jobs []api.JobStatus, now time.Time) {
 		}
 		for k := range j.Runs {
 			r := &j.Runs[k]
-			rows = append(rows, []cli.Cell{{Text: j.Group}, {Text: r.At.Local().Format(time.DateTime)}, {Text: string(r.Why)},
-				{Text: r.Machine}, {Text: string(r.Worker)}, endCell(r)})
+			rows = append(rows, []cli.Cell{{Text: j.Group}, {Text: r.At.Local().Format(time.DateTime)},
+				{Text: string(r.Why)}, {Text: r.Machine}, {Text: string(r.Worker)}, endCell(r)})
 		}
 	}
 	if len(rows) > 0 {

@@ -1,6 +1,6 @@
 // Package cron tells when a schedule of cron's five fields is due, in a time zone with whatever its clock does.
 //
-// It is pure but for the zones' rules, which it reads once: those of the host, or where it has none those in the binary.
+// It is pure but for the zones' rules, which Parse reads: those of the host, or where it has none those in the binary.
 package cron
 
 import (

@@ -3,7 +3,6 @@ package cron
 import (
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -112,25 +111,18 @@ func (f *field) invalid(part, whole string) error {
 	if f.names != nil {
 		names = ", or " + f.names[0] + " to " + f.names[len(f.names)-1]
 	}
-	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2, or "+
-		"a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from, f.from+2)
+	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2 "+
+		"or a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from, f.from+2)
 }
-
-// zones are those that were read, by name.
-var zones sync.Map
 
 // location returns a zone.
 func location(name string) (*time.Location, error) {
-	if z, known := zones.Load(name); known {
-		return z.(*time.Location), nil
-	}
 	bad := name == "Local" || len(name) > maxText
 	z, err := time.LoadLocation(name)
 	if bad || err != nil {
 		return nil, invalid("zone %q is not known; say one of the time zone database, such as Europe/Berlin, or leave "+
 			"it out for UTC", fault.Clip(name, 80))
 	}
-	zones.Store(name, z)
 	return z, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -59,7 +60,8 @@ func (r *Release) checkCommand() error {
 		return invalid("release_command has 1 to %d words, the first of which is not empty; got %d", mostCommand,
 			len(c.Exec))
 	case r.commandGroup() == nil:
-		return r.noGroup(c.Group)
+		return invalid("release_command_group is %s, which the release does not have; it has %s",
+			fault.Clip(c.Group, 80), strings.Join(r.Named(), ", "))
 	case t < leastCommandTime || t > mostCommandTime:
 		return invalid("release_command_timeout is %v; %v to %v are possible", t, leastCommandTime, mostCommandTime)
 	}
@@ -125,7 +127,9 @@ func (p *pass) command() {
 	}
 	p.wants = true
 	late := !p.waits(w.began.Add(c.timeout()))
-	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool { return m.ID != id && (!m.Over() || m.State == machine.Destroying) })
+	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool {
+		return m.ID != id && (!m.Over() || m.State == machine.Destroying)
+	})
 	switch {
 	case at >= 0 && p.commands[at].Over():
 		p.commandEnded(p.commands[at])

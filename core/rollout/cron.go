@@ -106,8 +106,8 @@ func (g *Group) checkUnkept() error {
 	for what, said := range map[string]bool{"services": len(g.Config.Services) > 0, "update": g.Update != nil,
 		"single": g.Single, "after": len(g.After) > 0} {
 		if said {
-			return invalid("group %s runs at times (cron), so it has no %s: leave that out, or make another group", g.Name,
-				what)
+			return invalid("group %s runs at times (cron), so it has no %s: leave that out, or make another group",
+				g.Name, what)
 		}
 	}
 	return nil

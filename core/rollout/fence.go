@@ -151,9 +151,9 @@ func (p *pass) fresh(g *Group, id string, alone bool, last *runWork) (ok, has bo
 		r := f.reading(w.ID)
 		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return x.ID == id })
 		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
-			return x.Slot == NoSlot && x.ID != id && !p.told[x.ID] && !p.removed(p.now, x.ID)
+			return x.Slot == NoSlot && x.ID != id && !p.reported[x.ID] && !p.removed(p.now, x.ID)
 		})
-		untold := alone && last.last != "" && !p.told[last.last] && last.lastTerm == f.term && r.call <= last.after
+		untold := alone && last.last != "" && !p.reported[last.last] && last.lastTerm == f.term && r.call <= last.after
 		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {
 			continue
 		}

@@ -16,7 +16,7 @@ type pass struct {
 	by       map[Slot][]*Standing   // machines that stay, by slot
 	runs     map[string][]*Standing // by group, newest first
 	commands []*Standing            // runs of releases' commands
-	told     map[string]bool        // runs that the fleet knows of, by the machine's id
+	reported map[string]bool        // runs that the fleet knows of, by the machine's id
 	ran      map[string]Ran
 	held     map[string]*Held   // by machine
 	lost     map[*Standing]bool // machines that others take the places of

@@ -51,8 +51,8 @@ func (p *Progress) Of(h *Head) bool { return p.Rollout == h.Rollout && p.Release
 
 // Check refuses a progress that no steward writes.
 func (p *Progress) Check() error {
-	ok := len(p.Command) <= maxText && len(p.Release) <= maxText && len(p.Why) <= maxReason && len(p.Failed) <= maxFailed && p.Step >= 0 &&
-		p.Step <= MaxSteps
+	ok := len(p.Command) <= maxText && len(p.Release) <= maxText && len(p.Why) <= maxReason &&
+		len(p.Failed) <= maxFailed && p.Step >= 0 && p.Step <= MaxSteps
 	for _, f := range p.Failed {
 		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= maxReason
 	}

@@ -177,8 +177,8 @@ func (g *Group) keepable() error {
 		return invalid("group %s has auto_destroy, so its machines go when they end, and are made again: run it with "+
 			"souk run, or leave auto_destroy out", g.Name)
 	case g.Config.Schedule != "":
-		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out, or say "+
-			"cron", g.Name)
+		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out, "+
+			"or say cron", g.Name)
 	case slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
 		return s.CreateUpTo != nil && *s.CreateUpTo > 0 || s.Warm != nil && *s.Warm > 0
 	}):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/cron"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -108,11 +109,11 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 
 // part parts runs from the machines that are kept up.
 func (p *pass) part(standing []Standing) {
-	p.runs, p.told = map[string][]*Standing{}, map[string]bool{}
+	p.runs, p.reported = map[string][]*Standing{}, map[string]bool{}
 	p.standing = slices.DeleteFunc(slices.Clone(standing), func(m Standing) bool { return m.Run != "" })
 	for i := range standing {
 		m := &standing[i]
-		p.told[m.ID] = p.told[m.ID] || m.Run != ""
+		p.reported[m.ID] = p.reported[m.ID] || m.Run != ""
 		switch gone := m.State == machine.Destroyed || p.removed(p.now, m.ID); {
 		case m.Run == machine.RunCommand && !gone:
 			p.commands = append(p.commands, m)
@@ -215,13 +216,17 @@ func (p *pass) job(to *side) {
 // due starts what is due of a job, once: of several times that were missed the newest.
 func (p *pass) due(to *side, r Ran, w *runWork) {
 	g, c := to.group, to.group.Cron
-	first := c.Next(r.Time())
+	at := p.schedule(c)
+	if at == nil { // a newer souk took it in, or one that knows more zones
+		return
+	}
+	first := at.Next(r.Time())
 	if first.IsZero() || p.waits(first) {
 		return
 	}
 	oldest := p.now.Add(-c.startWithin())
 	last := time.Time{}
-	for t := c.Next(later(r.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(p.now); t = c.Next(t) {
+	for t := at.Next(later(r.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(p.now); t = at.Next(t) {
 		last = t
 	}
 	if last.IsZero() {
@@ -254,6 +259,23 @@ func (p *pass) due(to *side, r Ran, w *runWork) {
 		r.At, r.Skipped = replica.Epoch, ""
 		p.settle(g.Name, r)
 	}
+}
+
+// schedule returns when a job is due; nil: its rule cannot be read.
+func (p *pass) schedule(c *Cron) *cron.Schedule {
+	rule := c.rule()
+	if s, read := p.schedules[rule]; read {
+		return s
+	}
+	if len(p.schedules) >= MaxGroups { // of releases that were before
+		clear(p.schedules)
+	}
+	s, err := cron.Parse(c.Schedule, c.Zone)
+	if err != nil {
+		s = nil
+	}
+	p.schedules[rule] = s
+	return s
 }
 
 // goesOn reports whether a run is not over, as far as the group waits for one whose worker is not heard.

@@ -88,7 +88,8 @@ func startsOnce(t *rapid.T, overlap Overlap) {
 func TestACommandRunsOnceAndAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		with := func(image string) *Release {
-			return &Release{Groups: []Group{{OnLost: Never}}, At: time.Unix(int64(rapid.IntRange(0, 1000).Draw(t, "at")), 0),
+			at := time.Unix(int64(rapid.IntRange(0, 1000).Draw(t, "at")), 0)
+			return &Release{Groups: []Group{{OnLost: Never}}, At: at,
 				Command: &Command{Exec: []string{"migrate"}}, Note: image}
 		}
 		e := newEstate(Group{OnLost: Never})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/cron"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -141,10 +142,12 @@ type Steward struct {
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
 	runs     map[runOf]*runWork
-	under    int // orders under way, and workers that are to obey
-	ofRuns   int // those of them that are orders of runs
-	fence    fence
-	stage    stage
+	// schedules are those of jobs, by what they follow from: a zone is read from a file.
+	schedules map[string]*cron.Schedule
+	under     int // orders under way, and workers that are to obey
+	ofRuns    int // those of them that are orders of runs
+	fence     fence
+	stage     stage
 }
 
 // stage is what a steward remembers of the rollout, beside its slots and machines.
@@ -198,7 +201,7 @@ type machineWork struct {
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
 	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
-		runs: map[runOf]*runWork{}, fence: newFence()}
+		runs: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}, fence: newFence()}
 }
 
 // Begin takes the steward's term, which all can know of by now.
