@@ -21,7 +21,7 @@ func TestJobsOfAnApp(t *testing.T) {
 	s.want(201, "POST", "/v1/souk/apps/a/releases", jobRelease)
 	var r api.Triggered
 	s.want(201, "POST", "/v1/souk/apps/a/trigger", `{"group":"report"}`).into(t, &r)
-	if !strings.HasPrefix(r.Name, "report-triggered-") || r.Machine == "" || r.Worker == "" {
+	if !strings.HasPrefix(r.Name, "report-"+r.Machine[:8]) || r.Machine == "" || r.Worker == "" {
 		t.Fatalf("%+v", r)
 	}
 	s.gateway.directory.fleet.Update(func(e *fleet.Edit) { // as its worker tells of it; that of these tests does not

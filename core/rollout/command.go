@@ -133,6 +133,8 @@ func (p *pass) command() {
 	switch {
 	case at >= 0 && p.commands[at].Over():
 		p.commandEnded(p.commands[at])
+	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
+		p.commandFails(w.why.Error(), id) // nor would it start elsewhere
 	case late:
 		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(at, earlier, w), id)
 	case at >= 0, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -238,6 +239,20 @@ func TestTheReleaseCommand(t *testing.T) {
 		p := j.want.Progress
 		if !p.Undo || !strings.Contains(p.Why, "it did not end within 5m0s") || j.running() != nil {
 			t.Fatalf("%+v, %v", p, j.standing())
+		}
+	})
+	t.Run("it cannot be started", func(t *testing.T) {
+		w := newWorld(map[string]int{"web": 2})
+		w.settle(t)
+		j := &jobs{w, t}
+		j.command("two")
+		j.step(t)
+		o := j.under[0]
+		j.under = nil
+		o.by.Done(j.now, &o.Order, fault.New(fault.Invalid, machine.CodeLaunchFailed, "no such program"))
+		j.rounds(2)
+		if p := j.want.Progress; !p.Undo || !strings.Contains(p.Why, "no such program") {
+			t.Fatalf("%+v", p)
 		}
 	})
 	t.Run("of a first release", func(t *testing.T) {

@@ -78,8 +78,12 @@ func (o *Order) Launch(r *Release) *machine.Launch {
 		g.Config = onceConfig(g.Config)
 	}
 	l := g.Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
-	if o.Replica.Run != "" {
-		l.Name = g.Name + "-" + string(o.Replica.Run) + "-" + o.Machine[:4]
+	switch o.Replica.Run {
+	case "":
+	case machine.RunCommand:
+		l.Name = g.Name + "-command-" + o.Machine[:4]
+	default: // there are many of them
+		l.Name = g.Name + "-" + o.Machine[:8]
 	}
 	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
 	return l
