@@ -45,8 +45,8 @@ func (r *Replica) Check() error {
 		!r.Run.known() {
 		return fault.New(fault.Invalid, "replica",
 			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up "+
-				"to %d, a spec and a release of at most %d bytes, is stopped after 0 to %v, and is kept, scheduled, triggered "+
-				"or a command", maxGroup, MaxReplicas-1, MaxEpoch, maxHash, MaxApart)
+				"to %d, a spec and a release of at most %d bytes, is stopped after 0 to %v, and is kept, scheduled, "+
+				"triggered or a command", maxGroup, MaxReplicas-1, MaxEpoch, maxHash, MaxApart)
 	}
 	return nil
 }

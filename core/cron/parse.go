@@ -111,8 +111,9 @@ func (f *field) invalid(part, whole string) error {
 	if f.names != nil {
 		names = ", or " + f.names[0] + " to " + f.names[len(f.names)-1]
 	}
-	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2 "+
-		"or a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from, f.from+2)
+	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2, "+
+		"or a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from,
+		f.from+2)
 }
 
 // location returns a zone.

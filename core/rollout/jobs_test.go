@@ -82,7 +82,8 @@ func (j *jobs) skipped(want string) {
 }
 
 func TestOverlaps(t *testing.T) {
-	for overlap, want := range map[Overlap]string{Forbid: "", AllowBoth: "make 12:10", ReplaceThat: "hold 12:05, make 12:10"} {
+	for overlap, want := range map[Overlap]string{Forbid: "", AllowBoth: "make 12:10",
+		ReplaceThat: "hold 12:05, make 12:10"} {
 		t.Run(string(overlap), func(t *testing.T) {
 			j := newJobs(t, Cron{Schedule: "*/5 * * * *", Overlap: overlap})
 			j.wants("12:04:59", "")
