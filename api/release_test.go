@@ -24,6 +24,7 @@ func TestTheReleaseReferenceIsWhole(t *testing.T) {
 	for prefix, of := range map[string]reflect.Type{"": reflect.TypeFor[NewRelease](),
 		"groups[].": reflect.TypeFor[NewGroup](), "groups[].update.": reflect.TypeFor[rollout.Update](),
 		"groups[].autoscale.":      reflect.TypeFor[rollout.Autoscale](),
+		"groups[].cron.":           reflect.TypeFor[rollout.Cron](),
 		"groups[].update.steps[].": reflect.TypeFor[rollout.CanaryStep]()} {
 		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -29,6 +29,10 @@ type ReleasePlan struct {
 	// Credits is how many credits an hour its first step costs the budget of the app's namespace more; left out: it has none.
 	Credits float64  `json:"credits_per_hour,omitempty"`
 	Held    *Booking `json:"held,omitempty"` // the room that is held; none: none was asked for, or it does not fit
+	// Jobs lists the groups that run at times and that would run otherwise from then on, or not any more.
+	Jobs []string `json:"jobs"`
+	// Command says that the release's command would run before anything else is done.
+	Command bool `json:"command,omitempty"`
 }
 
 // ReleaseToPlan is a release that is not made yet.

@@ -20,6 +20,7 @@ const (
 	PauseRollout    Op = "POST /v1/souk/apps/{app}/pause"
 	ResumeRollout   Op = "POST /v1/souk/apps/{app}/resume"
 	PromoteRollout  Op = "POST /v1/souk/apps/{app}/promote"
+	TriggerJob      Op = "POST /v1/souk/apps/{app}/trigger"
 	GetService      Op = "GET /v1/souk/apps/{app}/service"
 	WhyService      Op = "GET /v1/souk/apps/{app}/why"
 )
@@ -46,6 +47,8 @@ func releaseRoutes() []Route {
 			About: "Have a rollout go on that is paused, or tried again that was undone."},
 		{Op: PromoteRollout, Verb: VerbOperate, Kind: KindService, In: Promotion{}, Out: Head{},
 			About: "Have the canary of an app go on to its next step, or to the end."},
+		{Op: TriggerJob, Verb: VerbOperate, Kind: KindService, In: Trigger{}, Out: Triggered{}, Code: 201,
+			About: "Run a job of an app now, beside its schedule."},
 		{Op: GetService, Verb: VerbGet, Kind: KindService, Out: ServiceStatus{},
 			About: "Tell what is wanted of an app, which machines there are for it, and which member sees to it."},
 		{Op: WhyService, Verb: VerbGet, Kind: KindService, Out: ServiceWhy{},
@@ -57,6 +60,13 @@ func releaseRoutes() []Route {
 type NewRelease struct {
 	Groups []NewGroup `json:"groups"`         // 1 to 64
 	Note   string     `json:"note,omitempty"` // what it is for; at most 200 bytes
+	// ReleaseCommand runs once, in a machine of its own, before the rollout changes anything: one that does not end with 0
+	// undoes the release. Of an image it is what follows the image's own program, of programs of the host all of it.
+	ReleaseCommand []string `json:"release_command,omitempty"`
+	// ReleaseCommandGroup is the group whose config that machine has; left out: the first.
+	ReleaseCommandGroup string `json:"release_command_group,omitempty"`
+	// ReleaseCommandTimeout is how long it may take until it has ended; left out: 5m.
+	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
 	// Parent is the id of the head that the caller has seen, "" for none. Where another stands the answer is 409, code
 	// head_moved, and nothing changes. Left out, whichever stands is followed.
 	Parent *string `json:"parent,omitempty"`
@@ -88,6 +98,9 @@ type NewGroup struct {
 	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with, left
 	// out: min.
 	Autoscale *rollout.Autoscale `json:"autoscale,omitempty"`
+	// Cron has the group's machine run at times, each time another one, which ends by itself; left out: its machines are
+	// kept up.
+	Cron *rollout.Cron `json:"cron,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -179,6 +192,10 @@ type Release struct {
 	Note    string     `json:"note,omitempty"`
 	State   string     `json:"state"` // current, past, undone or overtaken
 	Groups  []NewGroup `json:"groups"`
+
+	ReleaseCommand        []string          `json:"release_command,omitempty"` // as in NewRelease
+	ReleaseCommandGroup   string            `json:"release_command_group,omitempty"`
+	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
 }
 
 // ServiceStatus is what is wanted of an app, and what there is.
@@ -188,7 +205,8 @@ type ServiceStatus struct {
 	Why     string         `json:"why,omitempty"`  // why the member that answers cannot use the head or its release
 	Rollout *Rollout       `json:"rollout,omitempty"`
 	Steward ServiceSteward `json:"steward"`
-	Groups  []GroupStatus  `json:"groups"` // of the release that is in force: once a rollout is undone, the one before
+	Groups  []GroupStatus  `json:"groups"`         // of the release that is in force: once a rollout is undone, the one before
+	Jobs    []JobStatus    `json:"jobs,omitempty"` // groups of that release that run at times
 }
 
 // Rollout is how the machines of a service are being replaced, or were last.
@@ -206,6 +224,10 @@ type Rollout struct {
 	Why    string           `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
 	Failed []RolloutFailure `json:"failed"`        // replicas that failed, at most 8
 	Since  time.Time        `json:"since"`         // since when state and step are so
+	// Command is what became of the release's command: waiting, running, done or failed; none: the rollout has none.
+	Command string `json:"command,omitempty"`
+	// CommandMachine is where it runs or ran, as long as the machine is kept; "souk logs" has what it printed.
+	CommandMachine string `json:"command_machine,omitempty"`
 }
 
 // RolloutFailure is a replica that failed in a rollout.
@@ -252,6 +274,45 @@ type AutoscaleStatus struct {
 	From   int            `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
 	At     *time.Time     `json:"at,omitempty"`    // when it chose
 	Lacks  string         `json:"lacks,omitempty"` // why there are fewer machines than wanted: what the last refusal said
+}
+
+// JobStatus is a group of a service that runs at times.
+type JobStatus struct {
+	Group    string          `json:"group"`
+	Image    string          `json:"image"`
+	Schedule string          `json:"schedule"`
+	Zone     string          `json:"zone"`
+	Overlap  rollout.Overlap `json:"overlap"`
+	Off      bool            `json:"off,omitempty"`  // it is scaled to 0
+	Next     *time.Time      `json:"next,omitempty"` // when it is due next; none: it is off, or not settled yet
+	// Skipped says in one sentence why nothing was started when it was due last; none: it was.
+	Skipped string   `json:"skipped,omitempty"`
+	Runs    []JobRun `json:"runs"` // those that go on, and the newest that have ended; newest first
+}
+
+// JobRun is a run of a job.
+type JobRun struct {
+	Machine string           `json:"machine"`
+	Name    string           `json:"name"`
+	Worker  cluster.WorkerID `json:"worker"`
+	At      time.Time        `json:"at"`  // when it was due
+	Why     machine.Run      `json:"why"` // scheduled or triggered
+	State   machine.State    `json:"state"`
+	Exit    *int             `json:"exit,omitempty"`    // its exit code; -1: nobody saw it; none: it goes on, or was not started
+	Ended   string           `json:"ended,omitempty"`   // why it ended, as far as it says more
+	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
+}
+
+// Trigger says which job is to run now.
+type Trigger struct {
+	Group string `json:"group"`
+}
+
+// Triggered is a run that was begun.
+type Triggered struct {
+	Machine string           `json:"machine"`
+	Name    string           `json:"name"`
+	Worker  cluster.WorkerID `json:"worker"`
 }
 
 // SlotStatus is a replica of a group.

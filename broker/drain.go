@@ -122,6 +122,10 @@ func (v drainView) take(worker string, r *placement.Request) {
 // planMove finds a place in the view, and takes it there. It takes the steps of Place as far as nothing is left behind.
 func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view drainView) {
 	d.Fate = api.FateStuck
+	if m.Replica != nil && m.Replica.Run != "" { // its service's steward removes it then
+		d.Fate, d.Reason = api.FateWaits, "it runs once, and its end is waited for"
+		return
+	}
 	o := b.order(Intent{App: m.App, Launch: relaunch(m.Machine, successorID(m.ID, 0)),
 		Replaces: &m}) // under the id that it will have: it decides among workers that are alike
 	if err := b.prepare(ctx, o); err != nil {

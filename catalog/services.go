@@ -55,6 +55,21 @@ func (s *Service) InForce() (*rollout.Release, uint64) {
 	return s.Release, in.Restarted
 }
 
+// Applied returns the release by which machines are made now, with how often they were to be restarted: that in force,
+// or where its command has not ended with 0 the one before. nil: there is none, or it is not here.
+func (s *Service) Applied() (*rollout.Release, uint64) {
+	r, restarted := s.InForce()
+	p := s.Tenure.Progress
+	if s.Head == nil || r != s.Release || r == nil || r.Command == nil || !s.Head.Command ||
+		p.Of(s.Head) && p.Command == rollout.CommandDone {
+		return r, restarted
+	}
+	if s.Head.Before == nil {
+		return nil, 0
+	}
+	return s.Before, s.Head.Before.Restarted
+}
+
 // Services returns the apps that have a head and are not being deleted, sorted.
 func (c *Catalog) Services() []string {
 	c.mu.RLock()

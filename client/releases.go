@@ -72,6 +72,12 @@ func (c ReleaseCalls) Resume(ctx context.Context, app string, in api.RolloutChan
 	return h, err
 }
 
+// Trigger runs a job of a service now.
+func (c ReleaseCalls) Trigger(ctx context.Context, app string, in api.Trigger) (r api.Triggered, err error) {
+	err = c.do(ctx, newCall(api.TriggerJob, app).withBody(in), &r)
+	return r, err
+}
+
 // Promote has the canary of a service go on.
 func (c ReleaseCalls) Promote(ctx context.Context, app string, in api.Promotion) (h api.Head, err error) {
 	err = c.do(ctx, newCall(api.PromoteRollout, app).withBody(in), &h)

@@ -32,6 +32,7 @@ type Machine struct {
 	Deaths  int              // how often it died, at most machine.MaxDeaths
 	Evicted bool             // its worker has no room for it
 	Ended   string           // why it last died, without a full stop; "": it never did
+	Exit    *int             // of a run that has ended: its exit code, -1 where nobody saw it. Read only
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
@@ -62,8 +63,19 @@ func Summary(x *machine.Machine) Machine {
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Loops: x.Loops(),
-		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x),
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Exit: exit(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
+}
+
+// exit returns the exit code of a run that has ended.
+func exit(x *machine.Machine) *int {
+	if x.Replica == nil || x.Replica.Run == "" {
+		return nil
+	}
+	if e := x.LastExit(); e != nil {
+		return &e.ExitCode
+	}
+	return nil
 }
 
 // mostEnded bounds what is told of an end, in bytes.

@@ -220,10 +220,13 @@ func (t *trial) fits() api.Fit {
 
 func (t *trial) answer(app string) api.ReleasePlan {
 	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Credits: t.cost, Help: []api.PlanHelp{},
-		Groups: []api.PlannedGroup{}}
+		Groups: []api.PlannedGroup{}, Jobs: append([]string{}, t.plan.Jobs...), Command: t.plan.Command}
 	var why []string
 	for i := range t.plan.Groups {
 		g := &t.plan.Groups[i]
+		if g.Group != nil && g.Group.Cron != nil && len(g.Replicas) == 0 {
+			continue
+		}
 		x := t.groups[g.Name]
 		if x == nil {
 			x = &groupTrial{fits: api.FitsNow}

@@ -50,6 +50,7 @@ type releaseBroker interface {
 	Rehearse(ctx context.Context) *broker.Rehearsal
 	HoldTrial(ctx context.Context, s *broker.Trial, token string, ttl time.Duration) (held bool, err error)
 	Release(ctx context.Context, worker cluster.WorkerID, token string) error
+	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 }
 
 // handlers returns what it serves.
@@ -65,6 +66,7 @@ func (a *releasesAPI) handlers() handlers {
 		api.PauseRollout:    a.pause,
 		api.ResumeRollout:   a.resume,
 		api.PromoteRollout:  a.promote,
+		api.TriggerJob:      a.trigger,
 		api.GetService:      a.status,
 		api.WhyService:      a.why,
 	}
@@ -94,13 +96,21 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 // release returns the release that a body says, filled in and checked as of a machine's create.
 func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Release, error) {
 	release := &rollout.Release{Schema: rollout.Schema, Secrets: app.Secrets, Note: in.Note}
+	if len(in.ReleaseCommand) > 0 {
+		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
+			Timeout: in.ReleaseCommandTimeout}
+	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
+		return nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are of a "+
+			"release_command, and there is none: say one, or leave them out")
+	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
 			return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
+			Cron: g.Cron})
 	}
 	return release, nil
 }
@@ -227,11 +237,15 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	b := e.Body
 	out := api.Release{ID: e.Release, Secrets: b.Secrets, By: b.By, At: b.At, Note: b.Note, State: e.State,
 		Groups: []api.NewGroup{}}
+	if c := b.Command; c != nil {
+		out.ReleaseCommand, out.ReleaseCommandGroup, out.ReleaseCommandTimeout = c.Exec, c.Group, c.Timeout
+	}
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale})
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
+			Cron: g.Cron})
 	}
 	return out
 }

@@ -42,6 +42,8 @@ func (a *releasesAPI) service(app string) (s catalog.Service, out api.ServiceSta
 	}
 	out.Groups = append(out.Groups, a.groups(&s)...)
 	out.Rollout = rolloutAnswer(&s, out.Groups)
+	a.command(&s, out.Rollout)
+	out.Jobs = a.jobs(&s)
 	return s, out, nil
 }
 
@@ -101,7 +103,11 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 	for _, name := range names {
 		g := api.GroupStatus{Name: name, Slots: slots[name]}
 		if wanted != nil {
-			if group := wanted.Group(name); group != nil {
+			group := wanted.Group(name)
+			if group != nil && group.Cron != nil && len(slots[name]) == 0 {
+				continue // see jobs
+			}
+			if group != nil {
 				g.Wanted, g.Image = s.Head.Wanted(group, s.Tenure.Scaled), group.Config.Image
 				g.Lost, g.Autoscale = group.Tells(a.lostAfter), a.autoscale(s, group)
 			}
@@ -165,7 +171,7 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	wanted, restarted := s.InForce()
 	for m := range known.MachinesOf(s.App.Name) {
 		of := m.Replica
-		if of == nil || m.State == machine.Destroyed || m.State == machine.Destroying {
+		if of == nil || of.Run != "" || m.State == machine.Destroyed || m.State == machine.Destroying {
 			continue
 		}
 		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,

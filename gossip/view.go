@@ -41,6 +41,7 @@ type Machine struct {
 	Deaths  int              `json:"deaths,omitempty"`
 	Evicted bool             `json:"evicted,omitempty"`
 	Ended   string           `json:"ended,omitempty"`
+	Exit    *int             `json:"exit,omitempty"`
 
 	// Read by proxies; see package fleet.
 	Services []machine.Service `json:"services,omitempty"`

@@ -17,7 +17,18 @@ type Replica struct {
 	Release string `json:"release"` // for which it was made
 	// StopAfter is for how long its worker may hear no other member until the machine is killed; 0: it runs on.
 	StopAfter time.Duration `json:"stop_after_ns,omitempty"`
+	Run       Run           `json:"run,omitempty"` // "": it is kept up. Else it runs once, and Epoch says which run it is
 }
+
+// Run says what a machine of a service runs for that is not kept up.
+type Run string
+
+// The kinds of runs.
+const (
+	RunScheduled Run = "scheduled" // its group's schedule said so; its epoch is the time, in minutes since 1970
+	RunTriggered Run = "triggered" // somebody asked for it; its epoch as that, or one more than the newest run's
+	RunCommand   Run = "command"   // it is the command of its release; its epoch is the number of the rollout
+)
 
 // Bounds of a replica.
 const (
@@ -30,13 +41,18 @@ const (
 // Check refuses a replica that no steward asks for.
 func (r *Replica) Check() error {
 	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
-		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart {
+		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart ||
+		!r.Run.known() {
 		return fault.New(fault.Invalid, "replica",
-			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up to %d, "+
-				"a spec and a release of at most %d bytes, and is stopped after 0 to %v", maxGroup, MaxReplicas-1,
-			MaxEpoch, maxHash, MaxApart)
+			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up "+
+				"to %d, a spec and a release of at most %d bytes, is stopped after 0 to %v, and is kept, scheduled, "+
+				"triggered or a command", maxGroup, MaxReplicas-1, MaxEpoch, maxHash, MaxApart)
 	}
 	return nil
+}
+
+func (r Run) known() bool {
+	return r == "" || r == RunScheduled || r == RunTriggered || r == RunCommand
 }
 
 // shownHash is how many bytes of a release's id people get to see.
@@ -48,8 +64,17 @@ func (r *Replica) String() string {
 	if r.Release != "" {
 		of = " of release " + r.Release[:min(len(r.Release), shownHash)]
 	}
-	return fmt.Sprintf("%s/%d%s, epoch %d", r.Group, r.Index, of, r.Epoch)
+	switch r.Run {
+	case "":
+		return fmt.Sprintf("%s/%d%s, epoch %d", r.Group, r.Index, of, r.Epoch)
+	case RunCommand:
+		return fmt.Sprintf("the release command%s, rollout %d", of, r.Epoch)
+	}
+	return fmt.Sprintf("a run of %s%s, %s at %s", r.Group, of, r.Run, r.At().Format(time.RFC3339))
 }
+
+// At returns the time of a run that was scheduled or triggered.
+func (r *Replica) At() time.Time { return time.Unix(int64(r.Epoch)*60, 0).UTC() }
 
 // maxGroup bounds the name of a group so that a machine's name can begin with it.
 const maxGroup = 48

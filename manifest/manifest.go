@@ -41,6 +41,10 @@ type file struct {
 	App    string           `json:"app"`
 	Note   string           `json:"note,omitempty"`
 	Groups map[string]group `json:"groups"`
+
+	ReleaseCommand        []string          `json:"release_command,omitempty"`
+	ReleaseCommandGroup   string            `json:"release_command_group,omitempty"`
+	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
 }
 
 // group is a group of a release with the config of its machines inlined, and short forms of what stands deeper in it.
@@ -116,7 +120,8 @@ func (TOML) Load(name string, text []byte) (*Manifest, error) {
 		return nil, d.refuse(nil, "it has no group, so there is nothing to run: add one, as in [groups.web] with an "+
 			"image")
 	}
-	m := &Manifest{App: f.App, Release: api.NewRelease{Note: f.Note}}
+	m := &Manifest{App: f.App, Release: api.NewRelease{Note: f.Note, ReleaseCommand: f.ReleaseCommand,
+		ReleaseCommandGroup: f.ReleaseCommandGroup, ReleaseCommandTimeout: f.ReleaseCommandTimeout}}
 	for _, name := range d.groups(&f) {
 		g := f.Groups[name]
 		if err := d.group(name, &g); err != nil {

@@ -98,6 +98,8 @@ func ownSchema(t reflect.Type) object {
 		return oneOf(rollout.Rolling, rollout.Canary, rollout.BlueGreen, rollout.Immediate)
 	case reflect.TypeFor[rollout.Swap]():
 		return oneOf(rollout.StartFirst, rollout.StopFirst)
+	case reflect.TypeFor[rollout.Overlap]():
+		return oneOf(rollout.Forbid, rollout.AllowBoth, rollout.ReplaceThat)
 	case reflect.TypeFor[rollout.OnFailure]():
 		return oneOf(rollout.Undo, rollout.Pause, rollout.GoOn)
 	case reflect.TypeFor[api.NewGroup](), reflect.TypeFor[machine.Config]():

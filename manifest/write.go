@@ -13,7 +13,8 @@ import (
 
 // Write prints a release of an app as a souk.toml that says the same. Groups are in the order of their names.
 func Write(app string, r *api.NewRelease) ([]byte, error) {
-	f := file{App: app, Note: r.Note, Groups: map[string]group{}}
+	f := file{App: app, Note: r.Note, Groups: map[string]group{}, ReleaseCommand: r.ReleaseCommand,
+		ReleaseCommandGroup: r.ReleaseCommandGroup, ReleaseCommandTimeout: r.ReleaseCommandTimeout}
 	for _, g := range r.Groups {
 		one := group{NewGroup: g}
 		if g.Config != nil {

@@ -221,7 +221,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
 		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Loops: x.Loops,
-		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
+		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded), Exit: x.Exit,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load), CPU: x.CPU}
 	if x.Replica != nil && x.Replica.Check() != nil {

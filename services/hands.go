@@ -62,7 +62,11 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 	}
 	for i := range has {
 		if x := &has[i]; x.State != machine.Destroyed {
-			found = append(found, rollout.Found{ID: x.ID, Slot: rollout.Slot{Group: x.Group, Index: x.Index}})
+			slot := rollout.Slot{Group: x.Group, Index: x.Index}
+			if x.Run != "" {
+				slot = rollout.NoSlot
+			}
+			found = append(found, rollout.Found{ID: x.ID, Slot: slot})
 		}
 	}
 	return found, nil

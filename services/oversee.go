@@ -31,8 +31,13 @@ type oversight struct {
 func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *catalog.Service,
 	steward cluster.WorkerID) bool {
 	others := slices.DeleteFunc(slices.Clone(s.members), func(id cluster.WorkerID) bool { return id == steward })
-	if rollout.StewardOf(wanted.App.ID, others, rollout.Tenure{}) != s.o.Self || !s.hasWork(now, k, wanted) {
+	if rollout.StewardOf(wanted.App.ID, others, rollout.Tenure{}) != s.o.Self {
 		k.over = oversight{asking: k.over.asking}
+		return false
+	}
+	if work, again := s.hasWork(now, k, wanted); !work {
+		k.over = oversight{asking: k.over.asking}
+		k.due = again // a job may be due then
 		return false
 	}
 	x := &k.over
@@ -50,10 +55,14 @@ func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *
 	return false
 }
 
-// hasWork reports whether something is to be done for a service, as far as this member sees it.
-func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) bool {
-	return wanted.Tenure.Busy ||
-		rollout.NewSteward(wanted.Tenure.Term).Step(now, s.want(wanted), s.watch.standing(k.app)).Busy
+// hasWork reports whether something is to be done for a service, as far as this member sees it; again is when there may be
+// where there is not, zero: it is told.
+func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) (work bool, again time.Time) {
+	if wanted.Tenure.Busy {
+		return true, again
+	}
+	n := rollout.NewSteward(wanted.Tenure.Term).Step(now, s.want(wanted), s.watch.standing(k.app))
+	return n.Busy, n.Again
 }
 
 // ask asks a steward whether it goes on. It does not go through the turns of orders, which may all be waited for.

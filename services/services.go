@@ -238,7 +238,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	if steward := rollout.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
 		!s.oversee(ctx, now, k, &wanted, steward) {
 		k.steward = nil // what it has under way ends by itself, in its term
-		return k.writing || k.over.of != ""
+		return k.writing || k.over.of != "" || !k.due.IsZero()
 	}
 	if k.steward == nil {
 		k.steward = rollout.NewSteward(wanted.Tenure.Term)
@@ -259,7 +259,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
 		}
 		s.noteScaled(k.app, next.Scaled, n.Scaled)
-		next.Held, next.Progress, next.Scaled, next.Busy = n.Held, n.Progress, n.Scaled, n.Busy
+		next.Held, next.Progress, next.Scaled, next.Runs, next.Busy = n.Held, n.Progress, n.Scaled, n.Runs, n.Busy
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
@@ -277,7 +277,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
 	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
-		Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, LostAfter: s.o.LostAfter}
+		Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, Runs: x.Tenure.Runs, LostAfter: s.o.LostAfter}
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
 	}

@@ -46,7 +46,10 @@ func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err er
 	}
 	cl := agents.List[0].Client
 	name := func(i int) string { return fmt.Sprint("rest-", i) }
-	if err := atOnce(o.Services, o.At, func(i int) error { _, err := cl.CreateApp(ctx, name(i)); return err }); err != nil {
+	if err := atOnce(o.Services, o.At, func(i int) error {
+		_, err := cl.CreateApp(ctx, name(i))
+		return err
+	}); err != nil {
 		return nil, failure(err, "an app was not made")
 	}
 	before, err := look(ctx, agents)

@@ -34,7 +34,8 @@ func cmdBenchRollout(c *cli.Env) *cobra.Command {
 	f.IntVar(&o.Services, "services", 10000, "how many services rest in rest")
 	f.StringSliceVar(&o.Only, "only", nil, "only these rows: rolling, bluegreen_switch, rest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if min(o.Machines, o.At, o.Rounds, o.Members, o.Switches, o.Services) < 1 || o.Machines > 1000 || o.Members > 20 {
+		if min(o.Machines, o.At, o.Rounds, o.Members, o.Switches, o.Services) < 1 || o.Machines > 1000 ||
+			o.Members > 20 {
 			return cli.Usagef("--machines is from 1 to 1000, --members from 1 to 20, the others are at least 1")
 		}
 		if err := checkRows(o.Only, rollouts.Rows()); err != nil {

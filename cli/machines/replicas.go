@@ -133,7 +133,8 @@ func releaseWith(ctx context.Context, cl *client.Client, app string,
 	if err != nil {
 		return in, err
 	}
-	in = api.NewRelease{Groups: r.Groups, Parent: &s.Head.ID}
+	in = api.NewRelease{Groups: r.Groups, Parent: &s.Head.ID, ReleaseCommand: r.ReleaseCommand,
+		ReleaseCommandGroup: r.ReleaseCommandGroup, ReleaseCommandTimeout: r.ReleaseCommandTimeout}
 	at := slices.IndexFunc(in.Groups, func(g api.NewGroup) bool { return g.Name == group.Name })
 	if at < 0 {
 		in.Groups = append(in.Groups, group)

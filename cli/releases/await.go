@@ -90,6 +90,10 @@ func progressText(s *api.ServiceStatus, group string) string {
 		return fmt.Sprintf("%s: %s; release %s is made again", s.App, cmp.Or(r.Why, "the rollout failed"),
 			rollout.Short(r.InForce))
 	}
+	if r := s.Rollout; r != nil && r.State == rollout.RolledRunning &&
+		(r.Command == "waiting" || r.Command == "running") {
+		return s.App + ": " + commandText(r)
+	}
 	var parts []string
 	for i := range s.Groups {
 		g := &s.Groups[i]

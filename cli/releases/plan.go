@@ -78,7 +78,12 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 				{Text: cmp.Or(r.Machine, "-")}, {Text: worker}, {Text: cmp.Or(r.Why, "-")}})
 		}
 	}
-	c.Table(head, rows)
+	if len(rows) > 0 || len(p.Jobs) == 0 && !p.Command {
+		c.Table(head, rows)
+	}
+	if p.Command {
+		c.Field("command", "the release command runs first; nothing is changed before it has ended with 0")
+	}
 	for i := range p.Groups {
 		if g := &p.Groups[i]; g.Strategy != "" {
 			c.Field("group", "%s", groupPlanText(g))
@@ -86,6 +91,9 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 	}
 	if p.Credits > 0 {
 		c.Field("quota", "its first step costs %.3g credits an hour more", p.Credits)
+	}
+	for _, name := range p.Jobs {
+		c.Field("job", "%s: its next run is of the new release, or there is none", name)
 	}
 }
 

@@ -72,7 +72,9 @@ id or at least the first 6 digits of it, tell what that one says.
 
 // printTOML prints a release as a souk.toml.
 func printTOML(c *cli.Env, app string, r *api.Release) error {
-	text, err := manifest.Write(app, &api.NewRelease{Groups: r.Groups, Note: r.Note})
+	text, err := manifest.Write(app, &api.NewRelease{Groups: r.Groups, Note: r.Note,
+		ReleaseCommand: r.ReleaseCommand, ReleaseCommandGroup: r.ReleaseCommandGroup,
+		ReleaseCommandTimeout: r.ReleaseCommandTimeout})
 	if err != nil {
 		return err
 	}

@@ -102,6 +102,9 @@ func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 		return
 	}
 	c.Field("rollout", "%s", rolloutText(s.App, r, now))
+	if r.Command != "" {
+		c.Field("command", "%s", commandText(r))
+	}
 	if r.Why != "" {
 		c.Field("why", "%s", r.Why)
 	}
@@ -111,6 +114,16 @@ func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 	for _, f := range r.Failed {
 		c.Field("failed", "%s: %s", failedText(&f), f.Why)
 	}
+}
+
+// commandText says what became of the command of a rollout's release.
+func commandText(r *api.Rollout) string {
+	text := map[string]string{"waiting": "the release command is to run first", "running": "the release command runs",
+		"done": "the release command has ended with 0", "failed": "the release command failed"}[r.Command]
+	if r.CommandMachine != "" {
+		text += "; souk logs " + r.CommandMachine
+	}
+	return text
 }
 
 // failedText names a replica that failed, and its machine.

@@ -125,6 +125,9 @@ func wantedGroups(s *api.ServiceStatus) (names []string) {
 			names = append(names, g.Name)
 		}
 	}
+	for i := range s.Jobs {
+		names = append(names, s.Jobs[i].Group)
+	}
 	return names
 }
 
@@ -136,5 +139,16 @@ func wantedText(s *api.ServiceStatus) string {
 			groups = append(groups, api.ReleaseGroup{Name: g.Name, Wanted: g.Wanted})
 		}
 	}
-	return groupsText(groups)
+	var parts []string
+	if len(groups) > 0 || len(s.Jobs) == 0 {
+		parts = append(parts, groupsText(groups))
+	}
+	for i := range s.Jobs {
+		off := ""
+		if s.Jobs[i].Off {
+			off = " (off)"
+		}
+		parts = append(parts, "job "+s.Jobs[i].Group+off)
+	}
+	return strings.Join(parts, ", ")
 }

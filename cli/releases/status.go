@@ -56,6 +56,7 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		c.Field("why", "\"souk why %s\" says why %s no machine, and what would help", s.App,
 			cli.NumberOf(n, "replica has", "replicas have"))
 	}
+	printJobs(c, s.Jobs, now)
 }
 
 // missing counts the replicas without a machine.

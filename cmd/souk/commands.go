@@ -51,7 +51,7 @@ func sections() []section {
 			{"lease", machines.Lease}}},
 		{"kept", "Services, whose machines souk keeps:", []entry{{"deploy", releases.Deploy}, {"scale", releases.Scale},
 			{"releases", releases.Releases}, {"pause", releases.Pause}, {"resume", releases.Resume},
-			{"promote", releases.Promote}, {"why", releases.Why}}},
+			{"promote", releases.Promote}, {"trigger", releases.Trigger}, {"why", releases.Why}}},
 		{"requests", "Requests from outside:", []entry{{"services", services.Services}, {"routes", services.Routes},
 			{"proxy", services.Proxy}}},
 		{"things", "What machines use:", []entry{{"apps", apps.Apps}, {"volumes", apps.Volumes},

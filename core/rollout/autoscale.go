@@ -187,6 +187,9 @@ func checkScaled(all map[string]Scaled) error {
 // Wanted returns how many machines of a group of its release are wanted: as the head says, or where the group has an
 // autoscale that is on, as that has chosen.
 func (h *Head) Wanted(g *Group, scaled map[string]Scaled) int {
+	if g.Cron != nil {
+		return 0 // its machines run at times, and none is kept up
+	}
 	n := h.Count(g)
 	if !h.Scales(g) {
 		return n

@@ -18,6 +18,8 @@ type Tenure struct {
 	Progress Progress `json:"progress,omitzero"`
 	// Scaled is how many machines groups have chosen to have, by group.
 	Scaled map[string]Scaled `json:"scaled,omitempty"`
+	// Runs is which times of the service's jobs are settled, by group.
+	Runs map[string]Ran `json:"runs,omitempty"`
 }
 
 // Check refuses a tenure that no steward has.
@@ -25,7 +27,7 @@ func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
-	return cmp.Or(t.Progress.Check(), checkScaled(t.Scaled), t.Term.Check())
+	return cmp.Or(t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an

@@ -26,9 +26,12 @@ type Peer struct {
 
 // Found is a machine of a service that a worker told of when it obeyed.
 type Found struct {
-	ID string
-	Slot
+	ID   string
+	Slot // of a run: NoSlot
 }
+
+// NoSlot is what a run stands for: no replica.
+var NoSlot = Slot{Index: -1}
 
 // readAgain is when a worker is read again that told of a machine which the fleet does not have.
 const readAgain = time.Second
@@ -68,7 +71,8 @@ func newFence() fence {
 
 // Fences reports whether machines of the release are made only when all workers obey.
 func (r *Release) Fences() bool {
-	return slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never })
+	return r.Command != nil ||
+		slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never || g.Cron != nil })
 }
 
 // empty reports whether no machine can be up for a slot, apart from those that its machine is to be made beside; else it
@@ -80,11 +84,7 @@ func (p *pass) empty(slot Slot, g *Group) bool {
 	}) {
 		return false
 	}
-	f := &p.fence
-	if f.term != p.term {
-		*f = newFence()
-		f.term = p.term
-	}
+	f := p.fenceNow()
 	if f.slots[slot] == nil {
 		f.slots[slot] = &fenced{}
 	}
@@ -97,11 +97,7 @@ func (p *pass) empty(slot Slot, g *Group) bool {
 
 // heeds reports whether a worker obeys the term and has no machine for a slot that the fleet does not have.
 func (p *pass) heeds(w Peer, slot Slot) bool {
-	r, last := p.fence.reads[w.ID], p.fence.slots[slot]
-	if r == nil {
-		r = &reading{}
-		p.fence.reads[w.ID] = r
-	}
+	r, last := p.fence.reading(w.ID), p.fence.slots[slot]
 	fresh := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
 	hides := slices.ContainsFunc(r.has, func(x Found) bool {
 		return x.Slot == slot && !p.removed(p.now, x.ID) &&
@@ -110,13 +106,63 @@ func (p *pass) heeds(w Peer, slot Slot) bool {
 	switch {
 	case fresh && !hides:
 		return true
-	case !w.Heard || r.busy || p.waits(r.again) || fresh && p.waits(r.began.Add(readAgain)):
-		return false
+	case !fresh || !p.waits(r.began.Add(readAgain)):
+		p.ask(w, r)
+	}
+	return false
+}
+
+// ask has a worker obey the term and tell what it has, where it can be asked now.
+func (p *pass) ask(w Peer, r *reading) {
+	if !w.Heard || r.busy || p.waits(r.again) {
+		return
 	}
 	p.fence.count++
 	r.busy, r.began, r.asked = true, p.now, p.fence.count
 	p.out.Obey = append(p.out.Obey, w.ID)
-	return false
+}
+
+// fenceNow returns the fence of the term.
+func (p *pass) fenceNow() *fence {
+	if p.fence.term != p.term {
+		p.fence = newFence()
+		p.fence.term = p.term
+	}
+	return &p.fence
+}
+
+// reading returns what a worker told.
+func (f *fence) reading(w cluster.WorkerID) *reading {
+	r := f.reads[w]
+	if r == nil {
+		r = &reading{}
+		f.reads[w] = r
+	}
+	return r
+}
+
+// fresh reports whether no order of an earlier term can make the machine of a run any more, and whether one of the workers
+// has made it. A worker that is not heard counts only where the group's machines are waited for. alone is that each other
+// run which a worker has must be known here, too, with the one that was made last. There is a term.
+func (p *pass) fresh(g *Group, id string, alone bool, last *runWork) (ok, has bool) {
+	f := p.fenceNow()
+	ok = true
+	for _, w := range p.want.Workers {
+		r := f.reading(w.ID)
+		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return x.ID == id })
+		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
+			return x.Slot == NoSlot && x.ID != id && !p.reported[x.ID] && !p.removed(p.now, x.ID)
+		})
+		untold := alone && last.last != "" && !p.reported[last.last] && last.lastTerm == f.term && r.call <= last.after
+		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {
+			continue
+		}
+		ok = false
+		if !hides || !p.waits(r.began.Add(readAgain)) {
+			p.ask(w, r)
+		}
+	}
+	return ok, has
 }
 
 // Obeyed tells that a worker which was to obey a term has done so, and has these machines of the service, destroyed ones
@@ -142,7 +188,7 @@ func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has 
 // note notes at which workers the machines are that were made behind the fence, and forgets workers that were removed
 // from the cluster.
 func (f *fence) note(standing []Standing, workers []Peer) {
-	if len(f.slots) == 0 {
+	if len(f.reads) == 0 {
 		return
 	}
 	maps.DeleteFunc(f.reads, func(id cluster.WorkerID, r *reading) bool {

@@ -13,15 +13,20 @@ type pass struct {
 	now      time.Time
 	want     *Want
 	standing []Standing
-	by       map[Slot][]*Standing // machines that stay, by slot
-	held     map[string]*Held     // by machine
-	lost     map[*Standing]bool   // machines that others take the places of
+	by       map[Slot][]*Standing   // machines that stay, by slot
+	runs     map[string][]*Standing // by group, newest first
+	commands []*Standing            // runs of releases' commands
+	reported map[string]bool        // runs that the fleet knows of, by the machine's id
+	ran      map[string]Ran
+	held     map[string]*Held   // by machine
+	lost     map[*Standing]bool // machines that others take the places of
 	wanted   map[Slot]bool
 	goal     map[string]*side // what is in force, by group
 	old      map[string]*side // what was before, while the rollout is not over and not undone
 	progress Progress
 	open     bool            // the rollout is not over
 	judged   bool            // it can fail
+	blocked  bool            // nothing of the newer release is made before its command is over
 	whole    map[string]bool // groups whose machines are as they are to be
 	short    bool            // a canary's step is not reached, or not over
 	fails    []failure
@@ -30,10 +35,11 @@ type pass struct {
 }
 
 func newPass(s *Steward, now time.Time, want *Want, standing []Standing) *pass {
-	p := &pass{Steward: s, now: now, want: want, standing: standing, by: map[Slot][]*Standing{},
+	p := &pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{},
 		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}}
-	for i := range standing {
-		if m := &standing[i]; !m.goes() && !s.removed(now, m.ID) {
+	p.part(standing)
+	for i := range p.standing {
+		if m := &p.standing[i]; !m.goes() && !s.removed(now, m.ID) {
 			p.by[m.slot()] = append(p.by[m.slot()], m)
 		}
 	}
@@ -46,6 +52,7 @@ type side struct {
 	group   *Group
 	spec    string
 	n       int  // replicas
+	off     bool // its job is turned off
 	changed bool // the rollout makes its machines anew
 	apart   bool // no request goes to those that are made, until they are admitted
 }
@@ -100,8 +107,10 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted),
+		to := &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted),
 			n: p.want.Head.Wanted(g, p.want.Scaled)}
+		to.off = g.Cron != nil && p.want.Head.Count(g) == 0
+		out[g.Name] = to
 	}
 	return out
 }
@@ -204,7 +213,7 @@ func (p *pass) group(name string, gated bool) bool {
 			v.making = p.makes(v.slot, old)
 			whole = false
 		default:
-			if whole = false; len(v.others) > 0 || p.progress.State != Paused {
+			if whole = false; p.blocked || len(v.others) > 0 || p.progress.State != Paused {
 				continue
 			} // nothing else can stand there
 		}
@@ -275,7 +284,7 @@ func (p *pass) allow(goal, old *side, news int, gated bool) int {
 	switch {
 	case !p.open || p.progress.Undo:
 		return goal.n
-	case gated, p.want.Head.Paused, p.progress.State == Paused:
+	case gated, p.blocked, p.want.Head.Paused, p.progress.State == Paused:
 		return news
 	case old == nil:
 		return goal.n
@@ -514,7 +523,7 @@ func later(a, b time.Time) time.Time {
 
 // surplus removes the machines of slots that are not wanted. Those that were wanted before the rollout go last.
 func (p *pass) surplus() {
-	kept := p.open && (p.want.Head.Paused || p.progress.State == Paused || !p.wholly())
+	kept := p.open && (p.blocked || p.want.Head.Paused || p.progress.State == Paused || !p.wholly())
 	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
 		if p.wanted[slot] {
 			continue

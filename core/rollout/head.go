@@ -40,6 +40,7 @@ type Head struct {
 	Promoted int      `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
 	Paused   bool     `json:"paused,omitempty"`   // no further machine is replaced
 	Booking  *Booking `json:"booking,omitempty"`  // that workers hold for its machines; nil: none
+	Command  bool     `json:"command,omitempty"`  // the rollout begins with its release's command
 
 	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }
@@ -102,6 +103,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 	} else {
 		n.Rollout = n.Number
 	}
+	n.Command = n.runsCommand(h, &c, release, p)
 	for group, count := range c.Counts {
 		if release.Group(group) == nil {
 			return nil, release.noGroup(group)

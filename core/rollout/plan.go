@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -28,6 +29,9 @@ type Plan struct {
 	// First lists what the steward orders until a machine must be ready before it goes on: machines to make, and those
 	// that go first. Groups that come after others are taken as if they did not.
 	First []Order
+	Jobs  []string // groups that run at times and that run otherwise from then on, or not any more
+	// Command is that the release's command runs before anything else is done.
+	Command bool
 }
 
 // GroupPlan is what becomes of one group.
@@ -54,9 +58,9 @@ type ReplicaPlan struct {
 	Why     string           // one sentence; "" of Keep
 }
 
-// Changes reports whether a deploy does anything to the machines.
+// Changes reports whether a deploy does anything to the machines, now or when a job is due.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Groups, func(g GroupPlan) bool {
+	return p.Command || len(p.Jobs) > 0 || slices.ContainsFunc(p.Groups, func(g GroupPlan) bool {
 		return slices.ContainsFunc(g.Replicas, func(r ReplicaPlan) bool { return r.Does != Keep })
 	})
 }
@@ -89,7 +93,24 @@ func Foresee(now time.Time, want *Want, standing []Standing) Plan {
 		out.Groups = append(out.Groups, *gone[name])
 	}
 	out.First = first(now, want, standing)
+	out.Jobs, out.Command = p.jobsChanged(), want.Head.Command
 	return out
+}
+
+// jobsChanged lists the jobs that run otherwise than before the rollout, or that only one of the two releases has.
+func (p *pass) jobsChanged() (names []string) {
+	differ := func(in, than map[string]*side) {
+		for name := range in {
+			if p.isJob(in, name) && !slices.Contains(names, name) && !(p.isJob(than, name) &&
+				in[name].spec == than[name].spec && reflect.DeepEqual(in[name].group.Cron, than[name].group.Cron)) {
+				names = append(names, name)
+			}
+		}
+	}
+	differ(p.goal, p.old)
+	differ(p.old, p.goal)
+	slices.Sort(names)
+	return names
 }
 
 // plan says what becomes of a group of the release.
@@ -182,6 +203,8 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 	for i := range standing { // it foresees the release, not what the load leads to
 		standing[i].Load, standing[i].CPU = 0, nil
 	}
+	standing = slices.DeleteFunc(standing, func(m Standing) bool { return m.Run != "" })
+	release.Command = nil
 	s := NewSteward(cluster.Term{Number: newest(standing)})
 	for range mostLooks {
 		n := s.Step(now, &wants, standing)

@@ -17,7 +17,8 @@ type Progress struct {
 	State   State     `json:"state,omitempty"` // "": it runs
 	Undo    bool      `json:"undo,omitempty"`  // what was before is wanted again
 	Step    int       `json:"step,omitempty"`  // how many steps of a canary are over
-	Why     string    `json:"why,omitempty"`   // why it is undone or paused, one sentence
+	Command Commanded `json:"command,omitempty"`
+	Why     string    `json:"why,omitempty"` // why it is undone or paused, one sentence
 	Failed  []Failure `json:"failed,omitempty"`
 	At      time.Time `json:"at,omitzero"` // since when State, Undo and Step are so
 }
@@ -50,8 +51,8 @@ func (p *Progress) Of(h *Head) bool { return p.Rollout == h.Rollout && p.Release
 
 // Check refuses a progress that no steward writes.
 func (p *Progress) Check() error {
-	ok := len(p.Release) <= maxText && len(p.Why) <= maxReason && len(p.Failed) <= maxFailed && p.Step >= 0 &&
-		p.Step <= MaxSteps
+	ok := len(p.Command) <= maxText && len(p.Release) <= maxText && len(p.Why) <= maxReason &&
+		len(p.Failed) <= maxFailed && p.Step >= 0 && p.Step <= MaxSteps
 	for _, f := range p.Failed {
 		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= maxReason
 	}
@@ -117,7 +118,7 @@ func (p *pass) fail(f *Failure, to *side) *Failure {
 
 // judge decides what becomes of the rollout.
 func (p *pass) judge() {
-	if !p.open {
+	if !p.open || p.blocked {
 		return
 	}
 	steps := 0
@@ -131,7 +132,7 @@ func (p *pass) judge() {
 		p.tell(next)
 	case p.progress.Step < steps && !p.progress.Undo:
 		p.steps()
-	case p.wholly() && !p.leftover() && p.under == 0: // what is under way may yet bring a machine
+	case p.wholly() && !p.leftover() && p.under == p.ofRuns: // what is under way may yet bring a machine
 		next.State = Done
 		if len(p.fails) > 0 {
 			next.Failed, next.Why = p.reasons(), p.why()

@@ -32,6 +32,7 @@ type Release struct {
 	By      string    `json:"by,omitempty"`      // who made it
 	At      time.Time `json:"at"`
 	Note    string    `json:"note,omitempty"` // what for
+	Command *Command  `json:"command,omitempty"`
 }
 
 // Group is machines of one config.
@@ -50,6 +51,7 @@ type Group struct {
 	StopAfter *machine.Duration `json:"stop_after,omitempty"`
 	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
 	Autoscale *Autoscale        `json:"autoscale,omitempty"`
+	Cron      *Cron             `json:"cron,omitempty"` // nil: its machines are kept up
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
@@ -155,11 +157,11 @@ func (r *Release) Check() error {
 		}
 		seen[g.Name] = true
 		if err := cmp.Or(g.checkCount(g.Replicas), g.keepable(), g.checkLost(), g.checkSingle(), g.checkApart(),
-			g.checkUpdate(), g.checkAutoscale()); err != nil {
+			g.checkUpdate(), g.checkAutoscale(), g.checkCron()); err != nil {
 			return err
 		}
 	}
-	if err := r.checkAfter(); err != nil {
+	if err := cmp.Or(r.checkAfter(), r.checkCommand()); err != nil {
 		return err
 	}
 	if raw, err := json.Marshal(r); err != nil || len(raw) > MaxRelease {
@@ -176,7 +178,8 @@ func (g *Group) keepable() error {
 		return invalid("group %s has auto_destroy, so its machines go when they end, and are made again: run it with "+
 			"souk run, or leave auto_destroy out", g.Name)
 	case g.Config.Schedule != "":
-		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out", g.Name)
+		return invalid("group %s has a schedule: its machines are kept up, not started at a time; leave it out, "+
+			"or say cron", g.Name)
 	case slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
 		return s.CreateUpTo != nil && *s.CreateUpTo > 0 || s.Warm != nil && *s.Warm > 0
 	}):

@@ -74,7 +74,21 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 
 // Launch returns the launch of the machine that an order makes, of the release.
 func (o *Order) Launch(r *Release) *machine.Launch {
-	l := r.Group(o.Replica.Group).Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
+	g := *r.Group(o.Replica.Group)
+	switch {
+	case o.Replica.Run == machine.RunCommand && r.Command != nil:
+		g.Config = r.Command.config(g.Config)
+	case o.Replica.Run != "":
+		g.Config = onceConfig(g.Config)
+	}
+	l := g.Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
+	switch o.Replica.Run {
+	case "":
+	case machine.RunCommand:
+		l.Name = g.Name + "-command-" + o.Machine[:4]
+	default: // there are many of them
+		l.Name = g.Name + "-" + o.Machine[:8]
+	}
 	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
 	return l
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/cron"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -36,6 +37,7 @@ type Want struct {
 	Held     []Held            // as the steward has last written
 	Progress Progress          // as it has last written
 	Scaled   map[string]Scaled // the same, by group
+	Runs     map[string]Ran    // the same, by group
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
@@ -56,6 +58,7 @@ type Standing struct {
 	Died     bool      // it ended by itself, and its worker does not start it again
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Ended    string    // why it last did
+	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
 	Load     int       // requests or connections that proxies have under way to it, as last told
@@ -124,11 +127,13 @@ type Next struct {
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Held, Progress and Scaled are what the steward must write before it looks again, where Tell says so: which machines are
-	// held, how far the rollout is, and how many machines groups have chosen to have.
+	// Held, Progress, Scaled and Runs are what the steward must write before it looks again, where Tell says so: which
+	// machines are held, how far the rollout is, how many machines groups have chosen to have, and which times of jobs are
+	// settled.
 	Held     []Held
 	Progress Progress
 	Scaled   map[string]Scaled
+	Runs     map[string]Ran
 	Tell     bool
 	Busy     bool      // there is something to do, or under way
 	Again    time.Time // when to look again where nothing changes; zero: there is no need
@@ -143,10 +148,14 @@ type Steward struct {
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
-	under    int // orders under way, and workers that are to obey
-	fence    fence
-	stage    stage
-	scalers  map[string]*scaler // by group
+	runs     map[runOf]*runWork
+	// schedules are those of jobs, by what they follow from: a zone is read from a file.
+	schedules map[string]*cron.Schedule
+	under     int // orders under way, and workers that are to obey
+	ofRuns    int // those of them that are orders of runs
+	fence     fence
+	stage     stage
+	scalers   map[string]*scaler // by group
 }
 
 // stage is what a steward remembers of the rollout, beside its slots and machines.
@@ -201,7 +210,8 @@ type machineWork struct {
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
 	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
-		fence: newFence(), scalers: map[string]*scaler{}}
+		runs: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}, fence: newFence(),
+		scalers: map[string]*scaler{}}
 }
 
 // Begin takes the steward's term, which all can know of by now.
@@ -220,27 +230,31 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	p := newPass(s, now, want, standing)
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
-		m := &standing[i]
-		known[m.ID] = true
+		known[standing[i].ID] = true
+	}
+	for i := range p.standing {
+		m := &p.standing[i]
 		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
 			s.over(t)
 		}
 	}
 	p.aim()
 	if p.open && want.Head.Before != nil && want.Before == nil { // that release is about to come from another member
-		return Next{Held: want.Held, Progress: want.Progress, Scaled: want.Scaled, Busy: s.under > 0}
+		return Next{Held: want.Held, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs, Busy: s.under > 0}
 	}
-	p.notice(standing)
-	s.fence.note(standing, want.Workers)
+	p.notice(p.standing)
+	s.fence.note(p.standing, want.Workers)
 	p.holds()
 	p.scale()
+	p.command()
+	p.jobs()
 	p.groups()
 	p.surplus()
 	p.judge()
 	s.forget(now, known, p)
 	s.under += len(p.out.Obey)
 	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
-	p.out.Progress = p.progress
+	p.out.Progress, p.out.Runs = p.progress, p.ran
 	if p.out.Term > 0 || p.out.Tell {
 		p.out.Orders = nil
 		return p.out
@@ -274,14 +288,22 @@ func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
 // enter notes that an order is under way.
 func (s *Steward) enter(now time.Time, o *Order) {
 	s.under++
-	if o.Verb == Make {
+	if o.Replica.Run != "" {
+		s.ofRuns++
+	}
+	switch {
+	case o.Replica.Run != "" && o.Verb == Make:
+		w := s.run(o.Replica.Group, o.Replica.Run)
+		w.making, w.epoch = true, o.Replica.Epoch
+		return
+	case o.Replica.Run != "":
+	case o.Verb == Make:
 		w := s.slot(o.Slot())
 		w.making++
 		w.asked, w.epoch, w.spec = true, o.Replica.Epoch, o.Replica.Spec
 		s.machine(o.Machine).made = now
 		return
-	}
-	if o.Verb == Remove { // its id never comes back
+	case o.Verb == Remove: // its id never comes back
 		w := s.slot(o.Slot())
 		w.epoch, w.asked = max(w.epoch, o.Replica.Epoch), true
 	}
@@ -312,6 +334,13 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	s.under--
 	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
 		s.outbid(e)
+	}
+	if o.Replica.Run != "" {
+		s.ofRuns--
+	}
+	if o.Replica.Run != "" && o.Verb == Make {
+		s.ranOut(now, o, err)
+		return
 	}
 	if o.Verb == Make {
 		s.ended(o, err)

@@ -103,7 +103,7 @@ func (w *world) step(t failer) Next {
 			w.term = max(w.term, n.Term)
 			w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
 		} else {
-			w.want.Held, w.want.Progress, w.want.Scaled = n.Held, n.Progress, n.Scaled
+			w.want.Held, w.want.Progress, w.want.Scaled, w.want.Runs = n.Held, n.Progress, n.Scaled, n.Runs
 		}
 		n = w.steward.Step(w.now, &w.want, w.standing())
 	}

@@ -70,7 +70,7 @@ func diesAt(now time.Time, list []Standing) (at cluster.WorkerID) {
 	for i := range list {
 		m := &list[i]
 		switch {
-		case m.Unheard:
+		case m.Unheard, m.Run != "":
 		case m.Loops && !m.Ready && now.Sub(m.Updated) < suspectFor:
 			if at != "" && at != m.Worker {
 				return ""

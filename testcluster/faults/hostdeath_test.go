@@ -69,8 +69,8 @@ func TestAHostDies(t *testing.T) {
 		}
 		slices.Sort(first)
 		slices.Sort(all)
-		t.Logf("%d deaths of hosts with %d machines; waited for %v, one launch %v; the first replaced: p50 %v, most %v; all: "+
-			"p50 %v, most %v", *deaths, *perHost, rollout.DefaultLostAfter, launch, first[len(first)/2],
+		t.Logf("%d deaths of hosts with %d machines; waited for %v, one launch %v; the first replaced: p50 %v, "+
+			"most %v; all: p50 %v, most %v", *deaths, *perHost, rollout.DefaultLostAfter, launch, first[len(first)/2],
 			first[len(first)-1], all[len(all)/2], all[len(all)-1])
 	})
 }

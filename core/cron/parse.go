@@ -1,0 +1,132 @@
+package cron
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// maxText bounds a schedule and a zone, in bytes.
+const maxText = 200
+
+// field is one of the five.
+type field struct {
+	name     string
+	from, to int
+	names    []string // of the numbers from from on
+}
+
+var (
+	months   = []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}
+	weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+	fields   = [5]field{{"minute", 0, 59, nil}, {"hour", 0, 23, nil}, {"day of the month", 1, 31, nil},
+		{"month", 1, 12, months}, {"day of the week", 0, 7, weekdays}}
+	nicknames = map[string]string{"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *",
+		"@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}
+)
+
+// Parse reads a schedule: minute, hour, day of the month, month and day of the week, or one of @hourly, @daily, @weekly,
+// @monthly and @yearly. A field is a list of numbers, ranges and steps; months and days of the week have names, too, and 7
+// is Sunday. zone is a name such as "Europe/Berlin"; "" is UTC. Errors are Invalid, code "cron".
+func Parse(text, zone string) (*Schedule, error) {
+	loc, err := location(zone)
+	if err != nil {
+		return nil, err
+	}
+	said := strings.ToLower(strings.TrimSpace(text))
+	if nick, is := nicknames[said]; is {
+		said = nick
+	}
+	parts := strings.Fields(said)
+	if len(parts) != len(fields) || len(text) > maxText {
+		return nil, invalid("schedule %q has %d fields; say five (minute, hour, day of the month, month, day of the "+
+			"week), such as \"30 2 * * *\", or @hourly, @daily, @weekly, @monthly or @yearly", fault.Clip(text, 80),
+			len(parts))
+	}
+	var sets [len(fields)]set
+	for i := range fields {
+		if sets[i], err = fields[i].parse(parts[i], text); err != nil {
+			return nil, err
+		}
+	}
+	if sets[4].has(7) {
+		sets[4] |= 1
+	}
+	star := func(i int) bool { return strings.HasPrefix(parts[i], "*") }
+	s := &Schedule{minutes: sets[0], hours: sets[1], days: sets[2], months: sets[3], weekdays: sets[4],
+		elapsed: star(0) || star(1), either: !star(2) && !star(4), zone: loc}
+	if !s.possible() {
+		return nil, invalid("schedule %q never comes: no month that it names has such a day", fault.Clip(text, 80))
+	}
+	return s, nil
+}
+
+// parse reads a field of a schedule.
+func (f *field) parse(list, whole string) (out set, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		span, by, stepped := strings.Cut(part, "/")
+		step := 1
+		if stepped {
+			if step, err = strconv.Atoi(by); err != nil || step < 1 || step > f.to {
+				return 0, f.invalid(part, whole)
+			}
+		}
+		from, to := f.from, f.to
+		if span != "*" {
+			first, last, ranged := strings.Cut(span, "-")
+			var known, knownTo bool
+			from, known = f.number(first)
+			switch to, knownTo = from, known; {
+			case ranged:
+				to, knownTo = f.number(last)
+			case stepped: // "5/15" is from 5 on
+				to = f.to
+			}
+			if !known || !knownTo || from > to {
+				return 0, f.invalid(part, whole)
+			}
+		}
+		for n := from; n <= to; n += step {
+			out |= 1 << n
+		}
+	}
+	return out, nil
+}
+
+// number reads a number or a name; false: it is none, or out of bounds.
+func (f *field) number(s string) (int, bool) {
+	for i, name := range f.names {
+		if s == name {
+			return f.from + i, true
+		}
+	}
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= f.from && n <= f.to && s[0] != '+' && s[0] != '-'
+}
+
+func (f *field) invalid(part, whole string) error {
+	names := ""
+	if f.names != nil {
+		names = ", or " + f.names[0] + " to " + f.names[len(f.names)-1]
+	}
+	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2, "+
+		"or a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from,
+		f.from+2)
+}
+
+// location returns a zone.
+func location(name string) (*time.Location, error) {
+	bad := name == "Local" || len(name) > maxText
+	z, err := time.LoadLocation(name)
+	if bad || err != nil {
+		return nil, invalid("zone %q is not known; say one of the time zone database, such as Europe/Berlin, or leave "+
+			"it out for UTC", fault.Clip(name, 80))
+	}
+	return z, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "cron", format, args...)
+}

@@ -1,0 +1,209 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Command is what runs once, to its end, before a rollout of a new release changes anything.
+type Command struct {
+	Exec    []string          `json:"exec"`              // of an image what follows it; of the host's programs all of it
+	Group   string            `json:"group,omitempty"`   // whose config its machine has; "": the first
+	Timeout *machine.Duration `json:"timeout,omitempty"` // from when it is to run until it has ended; nil: 5m
+}
+
+// Commanded is what became of the command of a rollout's release.
+type Commanded string
+
+// What can have become of it.
+const (
+	CommandDone   Commanded = "done"   // it ended with 0, so the rollout goes on
+	CommandFailed Commanded = "failed" // it did not
+)
+
+// Defaults and bounds of a command.
+const (
+	defaultCommandTime = 5 * time.Minute
+	leastCommandTime   = time.Second
+	mostCommandTime    = 24 * time.Hour
+	mostCommand        = 64 // words
+)
+
+// CommandEnv is what the environment of a release's command has, beside that of its group.
+const CommandEnv = "RELEASE_COMMAND"
+
+func (c *Command) timeout() time.Duration {
+	if c.Timeout == nil {
+		return defaultCommandTime
+	}
+	return c.Timeout.Duration
+}
+
+// commandGroup returns the group whose config the release's command has.
+func (r *Release) commandGroup() *Group { return r.Group(cmp.Or(r.Command.Group, r.Groups[0].Name)) }
+
+// checkCommand refuses a command that cannot be run.
+func (r *Release) checkCommand() error {
+	c := r.Command
+	if c == nil {
+		return nil
+	}
+	t := c.timeout()
+	switch {
+	case len(c.Exec) < 1 || len(c.Exec) > mostCommand || c.Exec[0] == "":
+		return invalid("release_command has 1 to %d words, the first of which is not empty; got %d", mostCommand,
+			len(c.Exec))
+	case r.commandGroup() == nil:
+		return invalid("release_command_group is %s, which the release does not have; it has %s",
+			fault.Clip(c.Group, 80), strings.Join(r.Named(), ", "))
+	case t < leastCommandTime || t > mostCommandTime:
+		return invalid("release_command_timeout is %v; %v to %v are possible", t, leastCommandTime, mostCommandTime)
+	}
+	return nil
+}
+
+// config returns the config of the command's machine: that of its group without what is for machines that are kept up, or
+// that two machines cannot have.
+func (c *Command) config(of *machine.Config) *machine.Config {
+	out := *of
+	out.Services, out.Mounts, out.Checks, out.Network = nil, nil, nil, nil
+	out.Restart = &machine.Restart{Policy: "no"}
+	out.Env = map[string]string{CommandEnv: "1"}
+	for k, v := range of.Env {
+		out.Env[k] = v
+	}
+	if machine.IsHostImage(of.Image) || len(of.Init.Exec) > 0 {
+		out.Init.Exec, out.Init.Cmd = c.Exec, nil
+	} else {
+		out.Init.Cmd = c.Exec
+	}
+	return &out
+}
+
+// runsCommand reports whether the rollout of n, which follows on h, begins with its release's command. A deploy does. What
+// begins another rollout of the same release does where the command has not been done, and a rollback never.
+func (n *Head) runsCommand(h *Head, c *Change, release *Release, p Progress) bool {
+	switch {
+	case h != nil && n.Rollout == h.Rollout:
+		return h.Command
+	case release.Command == nil:
+		return false
+	case c.Release != "" && c.Why == WhyDeploy:
+		return true
+	}
+	return h != nil && h.Command && n.Release == h.Release && !(p.Of(h) && p.Command == CommandDone)
+}
+
+// command sees to the command of the release. Until it is done nothing of the release is made.
+func (p *pass) command() {
+	p.tidyCommands()
+	c, h := p.want.Release.Command, p.want.Head
+	if c == nil || !h.Command || !p.open || p.progress.Undo || p.progress.Command == CommandDone {
+		return
+	}
+	judged := p.judged
+	p.blocked, p.judged = true, false
+	to := *p.goal[p.want.Release.commandGroup().Name]
+	replica := p.ofRun(&to, machine.RunCommand, h.Rollout)
+	replica.StopAfter = 0
+	id := RunID(p.want.App, &replica)
+	at := slices.IndexFunc(p.commands, func(m *Standing) bool { return m.ID == id })
+	if !judged { // it is paused, or has failed
+		if h.Paused && at >= 0 && p.commands[at].succeeded() {
+			p.commandEnded(p.commands[at])
+		}
+		return
+	}
+	w := p.run(to.group.Name, machine.RunCommand)
+	if w.epoch != h.Rollout {
+		*w = runWork{making: w.making, epoch: h.Rollout, began: p.now, last: w.last,
+			lastTerm: w.lastTerm, after: w.after}
+	}
+	p.wants = true
+	late := !p.waits(w.began.Add(c.timeout()))
+	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool {
+		return m.ID != id && (!m.Over() || m.State == machine.Destroying)
+	})
+	switch {
+	case at >= 0 && p.commands[at].Over():
+		p.commandEnded(p.commands[at])
+	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
+		p.commandFails(w.why.Error(), id) // nor would it start elsewhere
+	case late:
+		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(at, earlier, w), id)
+	case at >= 0, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
+	default:
+		p.startRun(replica, to.group, w)
+	}
+}
+
+// commandLacks says, as the end of a sentence, what kept the command from running.
+func (p *pass) commandLacks(at, earlier int, w *runWork) string {
+	switch {
+	case at >= 0:
+	case earlier >= 0:
+		m := p.commands[earlier]
+		return fmt.Sprintf(": machine %s of worker %s, which runs the command of an earlier rollout, has not ended",
+			m.ID, m.Worker)
+	case w.why != nil:
+		return ": " + w.why.Error()
+	}
+	return ""
+}
+
+// succeeded reports whether a run ended with 0.
+func (m *Standing) succeeded() bool {
+	return m.State == machine.Stopped && m.Exit != nil && *m.Exit == 0
+}
+
+// commandEnded takes that the command has ended.
+func (p *pass) commandEnded(m *Standing) {
+	next := p.progress
+	switch {
+	case m.succeeded():
+		next.Command = CommandDone
+		p.tell(next)
+	case m.Exit != nil && *m.Exit >= 0:
+		p.commandFails(fmt.Sprintf("it ended with exit code %d", *m.Exit), m.ID)
+	default:
+		p.commandFails(cmp.Or(m.Ended, "nobody saw how it ended"), m.ID)
+	}
+}
+
+// commandFails has the rollout undone, of which nothing is made yet, or paused where there was nothing before it.
+func (p *pass) commandFails(why, id string) {
+	next := p.progress
+	next.Command = CommandFailed
+	next.Why = "the release command failed: " + why
+	next.Failed = []Failure{{Group: p.want.Release.commandGroup().Name, Machine: id,
+		Why: fault.Clip(next.Why, maxReason)}}
+	if p.want.Before != nil {
+		next.Undo = true
+	} else {
+		next.State = Paused
+		next.Why += "; there is no release to go back to"
+	}
+	next.Why = fault.Clip(next.Why, maxReason)
+	p.tell(next)
+}
+
+// tidyCommands stops commands that are not to run any more, and removes those of earlier rollouts.
+func (p *pass) tidyCommands() {
+	h := p.want.Head
+	for _, m := range p.commands {
+		current := m.Epoch == h.Rollout && m.Release == h.Release
+		switch {
+		case m.goes():
+		case !current:
+			p.remove(m, "another rollout has begun")
+		case !m.Over() && p.progress.Command == CommandFailed:
+			p.order(m, Hold, "it took too long")
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/cron"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Cron says when a machine of a group runs. Each run is a machine of its own, which ends by itself.
+type Cron struct {
+	// Schedule has cron's five fields (minute, hour, day of the month, month, day of the week), or is @hourly, @daily,
+	// @weekly, @monthly or @yearly.
+	Schedule string  `json:"schedule"`
+	Zone     string  `json:"zone,omitempty"`    // of the time zone database; "": UTC
+	Overlap  Overlap `json:"overlap,omitempty"` // "": forbid
+	// StartWithin is how late a run may start whose time was missed; nil: 10m.
+	StartWithin *machine.Duration `json:"start_within,omitempty"`
+	Keep        *int              `json:"keep,omitempty"` // how many runs that have ended stay, to be looked at; nil: 3
+}
+
+// Overlap says what becomes of a run that is due while another one goes on.
+type Overlap string
+
+// What can become of it.
+const (
+	Forbid      Overlap = "forbid"  // it is left out
+	AllowBoth   Overlap = "allow"   // both run
+	ReplaceThat Overlap = "replace" // the one that goes on is stopped first
+)
+
+// Defaults and bounds of Cron.
+const (
+	defaultStartWithin = 10 * time.Minute
+	leastStartWithin   = time.Minute
+	mostStartWithin    = 24 * time.Hour
+	defaultKeep        = 3
+	mostKeep           = 20
+)
+
+func (c *Cron) overlap() Overlap { return cmp.Or(c.Overlap, Forbid) }
+
+func (c *Cron) startWithin() time.Duration {
+	if c.StartWithin == nil {
+		return defaultStartWithin
+	}
+	return c.StartWithin.Duration
+}
+
+func (c *Cron) keep() int {
+	if c.Keep == nil {
+		return defaultKeep
+	}
+	return *c.Keep
+}
+
+// rule is what the times of a job follow from.
+func (c *Cron) rule() string { return c.Schedule + " " + cmp.Or(c.Zone, "UTC") }
+
+// Next returns when a run is due first after a time, in UTC; zero: never.
+func (c *Cron) Next(after time.Time) time.Time {
+	s, err := cron.Parse(c.Schedule, c.Zone)
+	if err != nil {
+		return time.Time{} // a newer souk took it in, or one that knows more zones
+	}
+	return s.Next(after)
+}
+
+// checkCron refuses a schedule that cannot be honoured, and what makes no sense of a machine that is not kept up.
+func (g *Group) checkCron() error {
+	c := g.Cron
+	if c == nil {
+		return nil
+	}
+	if _, err := cron.Parse(c.Schedule, c.Zone); err != nil {
+		return invalid("group %s: %v", g.Name, err)
+	}
+	within, policy := c.startWithin(), ""
+	if g.Config.Restart != nil {
+		policy = g.Config.Restart.Policy
+	}
+	switch {
+	case !slices.Contains([]Overlap{Forbid, AllowBoth, ReplaceThat}, c.overlap()):
+		return invalid("group %s says cron.overlap = %q; use %s, %s or %s", g.Name, fault.Clip(string(c.Overlap), 40),
+			Forbid, AllowBoth, ReplaceThat)
+	case within < leastStartWithin || within > mostStartWithin:
+		return invalid("group %s says cron.start_within = %v; %v to %v are possible", g.Name, within, leastStartWithin,
+			mostStartWithin)
+	case c.keep() < 0 || c.keep() > mostKeep:
+		return invalid("group %s says cron.keep = %d; 0 to %d runs can be kept", g.Name, c.keep(), mostKeep)
+	case len(g.Config.Mounts) > 0 && c.overlap() != Forbid:
+		return invalid("group %s has a volume, which one machine can have, and cron.overlap = %s: say %s, or leave it "+
+			"out", g.Name, c.Overlap, Forbid)
+	case policy != "" && policy != "no" && policy != "on-failure":
+		return invalid("group %s runs at times (cron), so its restart policy is no or on-failure, and not %s", g.Name,
+			fault.Clip(policy, 40))
+	}
+	return g.checkUnkept()
+}
+
+// checkUnkept refuses of a job what is said of machines that are kept up.
+func (g *Group) checkUnkept() error {
+	for what, said := range map[string]bool{"services": len(g.Config.Services) > 0, "update": g.Update != nil,
+		"single": g.Single, "after": len(g.After) > 0, "autoscale": g.Autoscale != nil} {
+		if said {
+			return invalid("group %s runs at times (cron), so it has no %s: leave that out, or make another group",
+				g.Name, what)
+		}
+	}
+	return nil
+}
+
+// onceConfig returns the config of a machine that runs once to its end.
+func onceConfig(c *machine.Config) *machine.Config {
+	out := *c
+	if c.Restart == nil || c.Restart.Policy != "on-failure" {
+		out.Restart = &machine.Restart{Policy: "no"}
+	}
+	return &out
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// runs lists the runs of a service, newest first: of a job, or of its releases' commands (group "").
+func (a *releasesAPI) runs(app, group string) (out []*fleet.Machine) {
+	for m := range a.directory.fleet.Snapshot().MachinesOf(app) {
+		of := m.Replica
+		if of == nil || of.Run == "" || m.State == machine.Destroyed || m.State == machine.Destroying {
+			continue
+		}
+		if command := of.Run == machine.RunCommand; command == (group == "") && (command || of.Group == group) {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(x, y *fleet.Machine) int {
+		return cmp.Or(cmp.Compare(y.Replica.Epoch, x.Replica.Epoch), cmp.Compare(x.ID, y.ID))
+	})
+	return out
+}
+
+// command tells of the command of a rollout's release.
+func (a *releasesAPI) command(s *catalog.Service, r *api.Rollout) {
+	if r == nil || s.Release == nil || s.Release.Command == nil || !s.Head.Command {
+		return
+	}
+	if p := s.Tenure.Progress; p.Of(s.Head) {
+		r.Command = string(p.Command)
+	}
+	for _, m := range a.runs(s.App.Name, "") {
+		if m.Replica.Epoch == s.Head.Rollout && m.Replica.Release == s.Head.Release {
+			r.CommandMachine = m.ID
+		}
+	}
+	if r.Command == "" {
+		r.Command = "waiting"
+		if r.CommandMachine != "" {
+			r.Command = "running"
+		}
+	}
+}
+
+// jobs tells of the groups of a service that run at times.
+func (a *releasesAPI) jobs(s *catalog.Service) (out []api.JobStatus) {
+	wanted, _ := s.InForce()
+	if wanted == nil {
+		return nil
+	}
+	known := a.directory.fleet.Snapshot()
+	for i := range wanted.Groups {
+		g := &wanted.Groups[i]
+		c := g.Cron
+		if c == nil {
+			continue
+		}
+		j := api.JobStatus{Group: g.Name, Image: g.Config.Image, Schedule: c.Schedule, Zone: cmp.Or(c.Zone, "UTC"),
+			Overlap: cmp.Or(c.Overlap, rollout.Forbid), Off: s.Head.Count(g) == 0, Runs: []api.JobRun{}}
+		if r, settled := s.Tenure.Runs[g.Name]; settled && !j.Off {
+			j.Skipped = r.Skipped
+			if next := c.Next(r.Time()); !next.IsZero() {
+				j.Next = &next
+			}
+		}
+		for _, m := range a.runs(s.App.Name, g.Name) {
+			x := api.JobRun{Machine: m.ID, Name: m.Name, Worker: m.Worker, At: m.Replica.At(), Why: m.Replica.Run,
+				State: m.State, Exit: m.Exit, Ended: m.Ended}
+			w, told := known.Worker(m.Worker)
+			x.Unheard = !told || !w.Reachable()
+			j.Runs = append(j.Runs, x)
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+// trigger runs a job now. Its machine is as a scheduled one, which the service's steward sees to from then on.
+func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
+	app, err := a.catalog.OpenApp(r.PathValue("app"))
+	if err != nil {
+		return err
+	}
+	var in api.Trigger
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	s, there := a.catalog.Service(app.Name)
+	if !there {
+		return catalog.NoService(app.Name)
+	}
+	if s.Why != nil {
+		return s.Why
+	}
+	release, restarted := s.Applied()
+	if release == nil {
+		return fault.New(fault.Precondition, "command_pending", "the command of the first release of %s has not ended "+
+			"with 0, so no job of it runs yet: \"souk status --app %s\" tells how far it is", app.Name, app.Name)
+	}
+	g, err := job(release, in.Group)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	o := rollout.Order{Replica: machine.Replica{Group: g.Name, Epoch: rollout.Minute(now), Release: release.ID(),
+		Spec: g.Spec(release.Secrets, restarted), Run: machine.RunTriggered}}
+	for _, m := range a.runs(app.Name, g.Name) {
+		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
+		x := m.Standing(true, false, time.Time{})
+		if !x.Over() && cmp.Or(g.Cron.Overlap, rollout.Forbid) != rollout.AllowBoth {
+			return fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of it do "+
+				"not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
+				app.Name, m.ID)
+		}
+	}
+	o.Machine = rollout.RunID(app.ID, &o.Replica)
+	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: o.Launch(release),
+		Replica: &broker.Replica{Replica: o.Replica}})
+	if err != nil {
+		return err
+	}
+	m := placed.Machines[0]
+	answer(w, http.StatusCreated, api.Triggered{Machine: m.ID, Name: m.Name, Worker: m.Worker})
+	return nil
+}
+
+// job returns a group that runs at times.
+func job(r *rollout.Release, name string) (*rollout.Group, error) {
+	if g := r.Group(name); g != nil && g.Cron != nil {
+		return g, nil
+	}
+	var jobs []string
+	for i := range r.Groups {
+		if r.Groups[i].Cron != nil {
+			jobs = append(jobs, r.Groups[i].Name)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, fault.New(fault.NotFound, "job_not_found", "the release has no group that runs at times, so there "+
+			"is no job %s: give one a cron.schedule", clip(cmp.Or(name, `""`), 80))
+	}
+	return nil, fault.New(fault.NotFound, "job_not_found", "the release has no job %s; its jobs are %s",
+		clip(cmp.Or(name, `""`), 80), strings.Join(jobs, ", "))
+}
