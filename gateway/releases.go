@@ -34,7 +34,10 @@ type releaseCatalog interface {
 	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, []string, error)
+	RollSecrets(app string, values map[string]*string, by string, parent *string, now time.Time) (catalog.Rolled, error)
+	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
+		now time.Time) (catalog.Service, []string, error)
 	Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Promote(app string, steps int, all bool, by string, parent *string, now time.Time) (*rollout.Head, error)
@@ -62,6 +65,8 @@ func (a *releasesAPI) handlers() handlers {
 		api.ResumeRollout:   a.resume,
 		api.PromoteRollout:  a.promote,
 		api.GetService:      a.status,
+		api.RollSecrets:     a.rollSecrets,
+		api.PlanSecrets:     a.planSecrets,
 	}
 }
 
@@ -88,7 +93,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 
 // release returns the release that a body says, filled in and checked as of a machine's create.
 func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Release, error) {
-	release := &rollout.Release{Schema: rollout.Schema, Secrets: app.Secrets, Note: in.Note}
+	release := &rollout.Release{Schema: rollout.Schema, Note: in.Note}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
 			return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
@@ -213,7 +218,7 @@ func (a *releasesAPI) find(app, ref string) (catalog.ReleaseEntry, error) {
 
 func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	b := e.Body
-	out := api.Release{ID: e.Release, Secrets: b.Secrets, By: b.By, At: b.At, Note: b.Note, State: e.State,
+	out := api.Release{ID: e.Release, Secrets: b.Secrets, Keys: b.Keys, By: b.By, At: b.At, Note: b.Note, State: e.State,
 		Groups: []api.NewGroup{}}
 	for i := range b.Groups {
 		g := &b.Groups[i]
@@ -256,7 +261,12 @@ func (a *releasesAPI) rollback(w http.ResponseWriter, r *http.Request) error {
 		}
 		in.Release = e.Release
 	}
-	return answerHead(w)(a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now()))
+	head, renewed, err := a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now())
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.RolledBack{Head: headAnswer(head), RenewedSecrets: renewed})
+	return nil
 }
 
 func (a *releasesAPI) pause(w http.ResponseWriter, r *http.Request) error {

@@ -100,9 +100,9 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		case err != nil:
 			return err
 		case o.plan:
-			return showPlan(c, &p)
+			return ShowPlan(c, &p)
 		}
-		if err := unfit(&p); err != nil {
+		if err := Unfit(&p); err != nil {
 			return err
 		}
 	}
@@ -125,7 +125,12 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		Made(c, app, &made)
 		return nil
 	}
-	s, err := Await(ctx, c, cl, app, "", &made.Head)
+	return Follow(ctx, c, cl, app, &made.Head)
+}
+
+// Follow follows the rollout that a head begins to its end, and shows what came of it.
+func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head *api.Head) error {
+	s, err := Await(ctx, c, cl, app, "", head)
 	if s.App != "" && (err == nil || c.JSON && ctx.Err() == nil) {
 		Show(c, &s)
 	}

@@ -314,7 +314,7 @@ func maskCluster(text string) string {
 		}
 		line = regexp.MustCompile(`\bweb-\d\b`).ReplaceAllString(line, "web-#")
 		line = strings.Replace(line, "  created  no ", "  stopped  no ", 1)
-		line = strings.Replace(line, "  coming up\n", "\n", 1)              // of two machines of one replica either
+		line = strings.Replace(line, "  coming up\n", "\n", 1) // of two machines of one replica either
 		line = regexp.MustCompile(`\bworker [abc]\b`).ReplaceAllString(line, "worker HOST")
 		line = regexp.MustCompile(`^  steward .*`).ReplaceAllString(line, "  steward")
 		line = regexp.MustCompile(`\b[0-9a-f]{8}\b`).ReplaceAllString(line, "RELEASE")

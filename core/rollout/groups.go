@@ -100,7 +100,7 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		out[g.Name] = &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted), n: p.want.Head.Count(g)}
+		out[g.Name] = &side{release: t.Release, group: g, spec: r.Spec(g, t.Restarted), n: p.want.Head.Count(g)}
 	}
 	return out
 }
