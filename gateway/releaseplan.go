@@ -151,7 +151,9 @@ func (t *trial) has(slot rollout.Slot) bool {
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
-		one, err := stage.Place(ctx, s.App.Name, o.Launch(s.Release))
+		l := o.Launch(s.Release)
+		l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
+		one, err := stage.Place(ctx, s.App.Name, l)
 		switch {
 		case err != nil:
 			x.lacks(api.FitsLater, err.Error(), nil)
