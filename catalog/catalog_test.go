@@ -17,7 +17,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/machine"
 )
 
 func TestKeyFileIsGuarded(t *testing.T) {
@@ -58,7 +57,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if err == nil {
-				if _, err := catalog.OpenSecrets(&machine.Machine{App: "a", Config: &machine.Config{}}); fault.CodeOf(err) != "unseal" {
+				if _, err := catalog.OpenSecrets(plain("a")); fault.CodeOf(err) != "unseal" {
 					t.Errorf("another key opens the secrets: %v", err)
 				}
 			}
@@ -82,7 +81,7 @@ func TestACopyOfTheDiskOpensNoSecret(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return c.OpenSecrets(&machine.Machine{App: "a", Config: &machine.Config{}})
+		return c.OpenSecrets(plain("a"))
 	}
 	c, err := Open(j, path)
 	if err != nil {
@@ -152,7 +151,7 @@ func TestCatalogSurvives(t *testing.T) {
 			t.Errorf("after %d commits there are %d apps, and %d were acknowledged", n, len(got), len(apps))
 		}
 		for name, want := range secrets {
-			if got, err := again.OpenSecrets(&machine.Machine{App: name, Config: &machine.Config{}}); err != nil || got["S"] != want {
+			if got, err := again.OpenSecrets(plain(name)); err != nil || got["S"] != want {
 				t.Errorf("after %d commits the secret of %s is %v (%v)", n, name, got, err)
 			}
 		}

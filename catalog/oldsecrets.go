@@ -190,8 +190,8 @@ func (c *Catalog) OpenSecrets(m *machine.Machine) (map[string]string, error) {
 		row, there := c.secretAt(m.App, name, at)
 		if !there && strict {
 			return nil, fault.New(fault.Unavailable, "secret_missing",
-				"the value of the secret %s that its release has is not here: another member has it yet, or it was erased; "+
-					"\"souk secrets deploy --app %s\" makes a release with the newest", name, m.App)
+				"the value of the secret %s that its release has is not here: another member has it yet, or it was "+
+					"erased; \"souk secrets deploy --app %s\" makes a release with the newest", name, m.App)
 		}
 		if !there {
 			if row, there = c.secrets.byApp[m.App][name]; !there {
@@ -236,7 +236,7 @@ func (c *Catalog) keysFor(m *machine.Machine) (keys map[string]time.Time, strict
 type Rolled struct {
 	Version uint64        // of the app's secrets
 	Set     []Secret      // those that were set, by name
-	Head    *rollout.Head // that wants the release which was made; nil: none was, as there is no service or nothing of it reads them
+	Head    *rollout.Head // that wants the release which was made; nil: none was
 	Groups  []string      // that read another secret than before, sorted
 }
 

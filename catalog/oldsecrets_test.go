@@ -23,10 +23,14 @@ func readers(note string) *rollout.Release {
 		return rollout.Group{Name: name, Replicas: 1,
 			Config: &machine.Config{Image: "busybox:" + note, Processes: []machine.ProcessConfig{p}}}
 	}
-	return &rollout.Release{Schema: rollout.Schema, Note: note, Groups: []rollout.Group{group("all", machine.ProcessConfig{}),
+	return &rollout.Release{Schema: rollout.Schema, Note: note, Groups: []rollout.Group{
+		group("all", machine.ProcessConfig{}),
 		group("one", machine.ProcessConfig{Secrets: []machine.SecretRef{{EnvVar: "A"}}}),
 		group("none", machine.ProcessConfig{IgnoreAppSecrets: true})}}
 }
+
+// plain is a machine that is no replica of a service, and reads all secrets.
+func plain(app string) *machine.Machine { return &machine.Machine{App: app, Config: &machine.Config{}} }
 
 // replica is a machine of a group as a release has it.
 func replica(r *rollout.Release, group string, restarted uint64) *machine.Machine {
@@ -62,7 +66,8 @@ func (v *vault) inForce(t *rapid.T) map[string]string {
 // draw draws a change of secrets, and returns it with what there is then of those in before.
 func (v *vault) draw(t *rapid.T) (values map[string]*string, names []string) {
 	values = map[string]*string{}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"A", "B", "C"}), 1, 3, rapid.ID).Draw(t, "names") {
+	some := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"A", "B", "C"}), 1, 3, rapid.ID)
+	for _, name := range some.Draw(t, "names") {
 		if rapid.IntRange(0, 3).Draw(t, "unset") == 0 {
 			values[name] = nil
 			continue
@@ -87,8 +92,8 @@ func changed(old map[string]string, values map[string]*string) map[string]string
 	return out
 }
 
-// check fails where a machine of the release that is wanted, or of that from before, reads other values than when the release
-// was made; or where a value is kept that none of them has.
+// check fails where a machine of the release that is wanted, or of that from before, reads other values than when the
+// release was made; or where a value is kept that none of them has.
 func (v *vault) check(t *rapid.T) {
 	for len(v.all[0].told)+len(v.all[1].told) > 0 {
 		for i, x := range v.all {
@@ -112,16 +117,18 @@ func (v *vault) check(t *rapid.T) {
 				pinned[oldKey(name, at)] = true
 			}
 			want := v.of[r.ID()]
-			for group, names := range map[string][]string{"all": slices.Collect(maps.Keys(want)), "one": {"A"}, "none": nil} {
+			all := slices.Collect(maps.Keys(want))
+			for group, names := range map[string][]string{"all": all, "one": {"A"}, "none": nil} {
 				got, err := c.OpenSecrets(replica(r, group, 0))
 				for name, value := range got {
 					if want[name] != value || !slices.Contains(names, name) {
-						t.Fatalf("member %d, release %s: group %s reads %s = %q, not %q", member, r.Note, group, name, value,
-							want[name])
+						t.Fatalf("member %d, release %s: group %s reads %s = %q, not %q", member, r.Note, group, name,
+							value, want[name])
 					}
 				}
 				if err != nil || len(got) != len(names) {
-					t.Fatalf("member %d, release %s: group %s reads %v of %v, %v", member, r.Note, group, got, want, err)
+					t.Fatalf("member %d, release %s: group %s reads %v of %v, %v", member, r.Note, group, got, want,
+						err)
 				}
 			}
 		}
@@ -130,19 +137,18 @@ func (v *vault) check(t *rapid.T) {
 				t.Fatalf("member %d keeps %s, which no release has", member, key)
 			}
 		}
-		var whole strings.Builder
-		fmt.Fprintf(&whole, "%s", encode(s.Release))
-		if strings.Contains(whole.String(), "value ") {
-			t.Fatalf("a release tells a value: %s", whole.String())
+		if whole := string(encode(s.Release)); strings.Contains(whole, "value ") {
+			t.Fatalf("a release tells a value: %s", whole)
 		}
 	}
 }
 
-// TestMachinesBeginWithTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the release
-// that is wanted and of the one from before read what it was made with, at each member; and nothing else is kept.
+// TestMachinesBeginWithTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the
+// release that is wanted and of the one from before read what it was made with, at each member; and nothing else is kept.
 func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"}, of: map[string]map[string]string{}, at: morning}
+		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"},
+			of: map[string]map[string]string{}, at: morning}
 		c := v.all[0]
 		_, err := c.CreateApp("shop", "", "", "")
 		zero := "value 0"
@@ -159,7 +165,8 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 		any := func(rt *rapid.T) *teller { return rapid.SampledFrom(v.all).Draw(rt, "member") }
 		end := func(rt *rapid.T, undo bool) {
 			h := v.head(rt)
-			p := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done, Undo: undo && h.Before != nil}
+			p := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done,
+				Undo: undo && h.Before != nil}
 			if err := any(rt).SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
 				Progress: p}); err != nil {
 				rt.Fatal(err)
@@ -272,8 +279,8 @@ func TestTheSecretOfAnOlderMember(t *testing.T) {
 	}
 }
 
-// TestTheSecretsOfAnOldersRelease: a release that a souk made which knew of no keys has no others once the app's secrets are
-// as they were, so that its machines stay; and an undo returns to the values that it had.
+// TestTheSecretsOfAnOldersRelease: the release after one that a souk made which knew of no keys has none either while the
+// app's secrets are as they were, so that its machines stay; and an undo returns to the values that it had.
 func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 	x := newTeller(t)
 	one, two := "one", "two"
@@ -286,7 +293,8 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 	}
 	r := readers("1")
 	r.Secrets, r.At = 1, morning
-	h := &rollout.Head{Schema: rollout.Schema, Number: 1, Release: r.ID(), Why: rollout.WhyDeploy, At: morning, Rollout: 1}
+	h := &rollout.Head{Schema: rollout.Schema, Number: 1, Release: r.ID(), Why: rollout.WhyDeploy, At: morning,
+		Rollout: 1}
 	x.hear(t, told{bucketRelease, "shop/" + r.ID(), encode(r)}, told{bucketHead, "shop", encode(h)})
 	h, err = x.Deploy("shop", readers("2"), "ann", nil, morning)
 	if err != nil {
@@ -345,7 +353,8 @@ func TestANamedSecretMustBeThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	before = len(x.journal.all)
-	if _, err := x.RollSecrets("shop", map[string]*string{"A": nil}, "ann", nil, morning); fault.CodeOf(err) != "no_secret" {
+	_, err = x.RollSecrets("shop", map[string]*string{"A": nil}, "ann", nil, morning)
+	if fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
 	if len(x.journal.all) != before {

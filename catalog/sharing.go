@@ -25,8 +25,8 @@ type Sharing struct {
 // SharedBuckets lists the buckets of the catalog that are shared, in the order in which rows that hang on others come
 // after these. A secret comes after the head that wants its newest value, so that no value of before is kept in vain.
 func SharedBuckets() []string {
-	return []string{bucketApp, bucketOldSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice, bucketRelease,
-		bucketHead, bucketSteward, bucketFork, bucketSecret}
+	return []string{bucketApp, bucketOldSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice,
+		bucketRelease, bucketHead, bucketSteward, bucketFork, bucketSecret}
 }
 
 // Share begins to share, with all that there is.

@@ -218,8 +218,8 @@ func (a *releasesAPI) find(app, ref string) (catalog.ReleaseEntry, error) {
 
 func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	b := e.Body
-	out := api.Release{ID: e.Release, Secrets: b.Secrets, Keys: b.Keys, By: b.By, At: b.At, Note: b.Note, State: e.State,
-		Groups: []api.NewGroup{}}
+	out := api.Release{ID: e.Release, Secrets: b.Secrets, Keys: b.Keys, By: b.By, At: b.At, Note: b.Note,
+		State: e.State, Groups: []api.NewGroup{}}
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,

@@ -84,7 +84,7 @@ set. Machines that read none that has changed stay as they are.`,
 		f.BoolVar(&of.noPlan, "no-plan", false, "do not ask first whether there is room")
 		f.BoolVarP(&of.detach, "detach", "d", false, "answer when it is wanted, and follow nothing")
 		if cmd != deploy {
-			f.BoolVar(&of.stage, "stage", false, "store alone: the next deploy, or souk secrets deploy, has machines begin with it")
+			f.BoolVar(&of.stage, "stage", false, "store alone: machines begin with it at the next deploy")
 		}
 	}
 	return cli.Parent(&cobra.Command{Use: "secrets", Short: "List, set and delete an app's secrets",

@@ -40,7 +40,8 @@ func TestWhoReadsASecret(t *testing.T) {
 	for group, c := range map[string]*machine.Config{
 		"all":  {},
 		"a":    {Processes: []machine.ProcessConfig{{Secrets: []machine.SecretRef{{EnvVar: "X", Name: "A"}}}}},
-		"file": {Files: []machine.File{{GuestPath: "/a", SecretName: &name}}, Processes: []machine.ProcessConfig{{IgnoreAppSecrets: true}}},
+		"file": {Files: []machine.File{{GuestPath: "/a", SecretName: &name}},
+			Processes: []machine.ProcessConfig{{IgnoreAppSecrets: true}}},
 		"b":    {Processes: []machine.ProcessConfig{{Secrets: []machine.SecretRef{{EnvVar: "B"}}}}},
 		"none": {Processes: []machine.ProcessConfig{{IgnoreAppSecrets: true}}},
 	} {
@@ -75,7 +76,8 @@ func TestWhoReadsASecret(t *testing.T) {
 			t.Errorf("%v: %v, specs %v, not %v", next, got, other, tt.want)
 		}
 	}
-	if _, lacking := r.Keyed(map[string]time.Time{"B": at}); len(lacking) != 2 || lacking["a"][0] != "A" || lacking["file"][0] != "A" {
+	_, lacking = r.Keyed(map[string]time.Time{"B": at})
+	if len(lacking) != 2 || lacking["a"][0] != "A" || lacking["file"][0] != "A" {
 		t.Error(lacking)
 	}
 }
