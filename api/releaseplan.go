@@ -26,6 +26,8 @@ type ReleasePlan struct {
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
 	Groups []PlannedGroup `json:"groups"`
+	// ImagesHere are as in ReleaseMade.
+	ImagesHere []string `json:"images_here,omitempty"`
 }
 
 // PlanHelp is a change of a group.

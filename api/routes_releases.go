@@ -86,6 +86,9 @@ type NewGroup struct {
 type ReleaseMade struct {
 	Release string `json:"release"` // id
 	Head    Head   `json:"head"`
+	// ImagesHere are images that were taken as they are on the host of the member that answered: they were loaded there from
+	// a file, or their registry did not answer.
+	ImagesHere []string `json:"images_here,omitempty"`
 }
 
 // Head says what is wanted of an app now.
@@ -169,8 +172,8 @@ type ReleaseGroup struct {
 
 // Release is a release whole.
 type Release struct {
-	ID      string     `json:"id"`
-	Secrets uint64     `json:"secrets"` // the version of the app's secrets when it was made
+	ID      string `json:"id"`
+	Secrets uint64 `json:"secrets"` // the version of the app's secrets when it was made
 	// Keys says when each secret was set that its machines begin with, by name. Left out: an older souk made the release.
 	Keys   map[string]time.Time `json:"keys,omitzero"`
 	By     string               `json:"by,omitempty"`

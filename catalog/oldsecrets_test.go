@@ -305,7 +305,8 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 		t.Fatalf("%+v", s.Release)
 	}
 	done := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done}
-	if err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}); err != nil {
+	tenure := rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}
+	if err := x.SetTenure("shop", tenure); err != nil {
 		t.Fatal(err)
 	}
 	rolled, err := x.RollSecrets("shop", map[string]*string{"A": &two}, "ann", nil, morning)

@@ -33,7 +33,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, err := a.release(&app, &in)
+	release, here, err := a.release(r.Context(), &app, &in)
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := t.answer(app.Name)
+	out.ImagesHere = here
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)
 	}

@@ -24,6 +24,7 @@ type releasesAPI struct {
 	directory *directory
 	stewards  func() []cluster.WorkerID
 	lostAfter time.Duration // rollout.Want's
+	images    Images        // nil: names of images stay as they are
 }
 
 // releaseCatalog is what it needs of the catalog.
@@ -79,7 +80,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, err := a.release(&app, &in)
+	release, here, err := a.release(r.Context(), &app, &in)
 	if err != nil {
 		return err
 	}
@@ -87,22 +88,27 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head)})
+	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head),
+		ImagesHere: here})
 	return nil
 }
 
-// release returns the release that a body says, filled in and checked as of a machine's create.
-func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Release, error) {
-	release := &rollout.Release{Schema: rollout.Schema, Note: in.Note}
+// release returns the release that a body says, filled in and checked as of a machine's create, its images with their
+// digests. here are those of which this host's was taken.
+func (a *releasesAPI) release(ctx context.Context, app *catalog.App, in *api.NewRelease) (release *rollout.Release,
+	here []string, err error) {
+	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
-			return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
+			return nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
+				clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
 			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single})
 	}
-	return release, nil
+	here, err = a.pin(ctx, release)
+	return release, here, err
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,

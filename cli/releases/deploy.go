@@ -121,6 +121,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 			c.Note("%s of %s stays at %d, as \"souk scale\" set it", g.Name, app, n)
 		}
 	}
+	hereNote(c, made.ImagesHere)
 	if o.detach {
 		Made(c, app, &made)
 		return nil
@@ -140,6 +141,14 @@ func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head
 		}
 	}
 	return err
+}
+
+// hereNote says which images were taken as they are on a host, and not as a registry has them.
+func hereNote(c *cli.Env, images []string) {
+	for _, i := range images {
+		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not answer; other "+
+			"workers need it, too", i)
+	}
 }
 
 // Made says that a release was made.

@@ -20,6 +20,7 @@ func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 		c.JSONLine(c.Out, p)
 	} else {
 		printPlan(c, p)
+		hereNote(c, p.ImagesHere)
 	}
 	switch err := Unfit(p); {
 	case err != nil:

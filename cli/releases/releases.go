@@ -150,5 +150,5 @@ func image(cfg *machine.Config) string {
 	if cfg == nil {
 		return "no image"
 	}
-	return cfg.Image
+	return machine.ShortImage(cfg.Image)
 }

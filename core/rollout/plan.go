@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -156,7 +157,12 @@ func (p *pass) differs(m *Standing, to *side) (Does, string) {
 	switch {
 	case m.Spec == to.spec:
 		return Move, "its machine must go from its worker"
-	case old == nil || m.Spec != old.spec || !old.group.alike(to.group):
+	case old == nil || m.Spec != old.spec:
+		return Renew, "its machine is of another release"
+	case old.group.Config.Image != to.group.Config.Image:
+		return Renew, fmt.Sprintf("its image changes from %s to %s", machine.ShortImage(old.group.Config.Image),
+			machine.ShortImage(to.group.Config.Image))
+	case !old.group.alike(to.group):
 		return Renew, "its machine is of another release"
 	}
 	next, before := p.want.Release, p.want.Before

@@ -38,8 +38,8 @@ func TestWhoReadsASecret(t *testing.T) {
 	name := "A"
 	r := &Release{Schema: Schema}
 	for group, c := range map[string]*machine.Config{
-		"all":  {},
-		"a":    {Processes: []machine.ProcessConfig{{Secrets: []machine.SecretRef{{EnvVar: "X", Name: "A"}}}}},
+		"all": {},
+		"a":   {Processes: []machine.ProcessConfig{{Secrets: []machine.SecretRef{{EnvVar: "X", Name: "A"}}}}},
 		"file": {Files: []machine.File{{GuestPath: "/a", SecretName: &name}},
 			Processes: []machine.ProcessConfig{{IgnoreAppSecrets: true}}},
 		"b":    {Processes: []machine.ProcessConfig{{Secrets: []machine.SecretRef{{EnvVar: "B"}}}}},
