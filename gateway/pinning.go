@@ -81,7 +81,7 @@ func unresolved(group, name string, err error) error {
 		kind, code = fault.Unavailable, "registry_slow"
 		err = fmt.Errorf("the registry %s did not answer within %v", machine.ParseImage(name).Registry, pinTime)
 	}
-	return fault.New(kind, code, "group %s has the image %s, and nobody says which that is now: %v; nothing was changed: see "+
-		"to the name or the registry, name the image with its digest, or load it at this member (souk image load)", group,
-		clip(name, 120), err)
+	return fault.New(kind, code, "group %s has the image %s, and nobody says which that is now: %v; nothing was "+
+		"changed: see to the name or the registry, name the image with its digest, or load it at this member (souk "+
+		"image load)", group, clip(name, 120), err)
 }

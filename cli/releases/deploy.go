@@ -146,8 +146,8 @@ func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head
 // hereNote says which images were taken as they are on a host, and not as a registry has them.
 func hereNote(c *cli.Env, images []string) {
 	for _, i := range images {
-		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not answer; other "+
-			"workers need it, too", i)
+		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not "+
+			"answer; other workers need it, too", i)
 	}
 }
 
