@@ -218,6 +218,7 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 				if err != nil {
 					rt.Fatal(err)
 				}
+				list = slices.DeleteFunc(list, func(e ReleaseEntry) bool { return e.Body == nil }) // too old to be kept
 				to := rapid.SampledFrom(list).Draw(rt, "to").Release
 				h, renewed, err := any(rt).Rollback("shop", to, "ann", nil, v.at)
 				if fault.CodeOf(err) == "no_secret" {
