@@ -33,6 +33,8 @@ type ReleasePlan struct {
 	Jobs []string `json:"jobs"`
 	// Command says that the release's command would run before anything else is done.
 	Command bool `json:"command,omitempty"`
+	// ImagesHere are as in ReleaseMade.
+	ImagesHere []string `json:"images_here,omitempty"`
 }
 
 // ReleaseToPlan is a release that is not made yet.

@@ -20,6 +20,8 @@ const (
 	GetSecret        Op = "GET /v1/apps/{app}/secrets/{name}"
 	SetSecret        Op = "POST /v1/apps/{app}/secrets/{name}"
 	DeleteSecret     Op = "DELETE /v1/apps/{app}/secrets/{name}"
+	RollSecrets      Op = "POST /v1/souk/apps/{app}/secrets"
+	PlanSecrets      Op = "POST /v1/souk/apps/{app}/plan-secrets"
 )
 
 func appRoutes() []Route {
@@ -62,5 +64,9 @@ func appRoutes() []Route {
 		{Op: SetSecret, Verb: VerbUpdate, Kind: KindSecret, About: "Set a secret.",
 			In: SetValue{}, Out: SecretSet{}},
 		{Op: DeleteSecret, Verb: VerbDelete, Kind: KindSecret, About: "Delete a secret.", Out: SecretVersion{}},
+		{Op: RollSecrets, Verb: VerbUpdate, Kind: KindSecret, In: SecretsRoll{}, Out: SecretsRolled{},
+			About: "Set secrets of an app, and replace the machines of its service that read them; null deletes one."},
+		{Op: PlanSecrets, Verb: VerbPlan, Kind: KindService, In: SecretsRoll{}, Out: ReleasePlan{},
+			About: "Say what a change of secrets would do to an app's service; nothing changes."},
 	}
 }

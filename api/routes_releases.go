@@ -39,7 +39,7 @@ func releaseRoutes() []Route {
 			About: "Set how many machines of groups of an app are wanted; the others stay."},
 		{Op: RestartService, Verb: VerbOperate, Kind: KindService, In: ServiceRestart{}, Out: Head{},
 			About: "Have each machine of a service made anew as it is, one after the other."},
-		{Op: RollbackService, Verb: VerbUpdate, Kind: KindService, In: ServiceRollback{}, Out: Head{},
+		{Op: RollbackService, Verb: VerbUpdate, Kind: KindService, In: ServiceRollback{}, Out: RolledBack{},
 			About: "Have an earlier release of an app wanted again: that before the newest rollout, or another."},
 		{Op: PauseRollout, Verb: VerbOperate, Kind: KindService, In: RolloutChange{}, Out: Head{},
 			About: "Pause the rollout of an app: no further machine is replaced."},
@@ -107,6 +107,9 @@ type NewGroup struct {
 type ReleaseMade struct {
 	Release string `json:"release"` // id
 	Head    Head   `json:"head"`
+	// ImagesHere are images that were taken as they are on the host of the member that answered: they were loaded there from
+	// a file, or their registry did not answer.
+	ImagesHere []string `json:"images_here,omitempty"`
 }
 
 // Head says what is wanted of an app now.
@@ -116,7 +119,7 @@ type Head struct {
 	Parent  string         `json:"parent,omitempty"`
 	Release string         `json:"release"`
 	Counts  map[string]int `json:"counts"` // of groups that are to have another number than the release says
-	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume or promote
+	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume, promote or secrets
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
 	// Paused: no further machine is replaced. Promoted is how many steps of a canary somebody has let pass.
@@ -140,6 +143,14 @@ type ServiceRollback struct {
 	// Release is its id, or at least the first 6 digits of it. Left out: the one from before the newest rollout.
 	Release string  `json:"release,omitempty"`
 	Parent  *string `json:"parent,omitempty"` // as in NewRelease
+}
+
+// RolledBack is the answer to ServiceRollback.
+type RolledBack struct {
+	Head
+	// RenewedSecrets are those whose values of that release are erased: its machines begin with the newest ones. The
+	// release is then another, which is otherwise as it was.
+	RenewedSecrets []string `json:"renewed_secrets,omitempty"`
 }
 
 // RolloutChange is what a pause or a resume of a rollout says.
@@ -185,13 +196,15 @@ type ReleaseGroup struct {
 
 // Release is a release whole.
 type Release struct {
-	ID      string     `json:"id"`
-	Secrets uint64     `json:"secrets"` // the version of the app's secrets that its machines begin with
-	By      string     `json:"by,omitempty"`
-	At      time.Time  `json:"at"`
-	Note    string     `json:"note,omitempty"`
-	State   string     `json:"state"` // current, past, undone or overtaken
-	Groups  []NewGroup `json:"groups"`
+	ID      string `json:"id"`
+	Secrets uint64 `json:"secrets"` // the version of the app's secrets when it was made
+	// Keys says when each secret was set that its machines begin with, by name. Left out: an older souk made the release.
+	Keys   map[string]time.Time `json:"keys,omitzero"`
+	By     string               `json:"by,omitempty"`
+	At     time.Time            `json:"at"`
+	Note   string               `json:"note,omitempty"`
+	State  string               `json:"state"` // current, past, undone or overtaken
+	Groups []NewGroup           `json:"groups"`
 
 	ReleaseCommand        []string          `json:"release_command,omitempty"` // as in NewRelease
 	ReleaseCommandGroup   string            `json:"release_command_group,omitempty"`

@@ -31,3 +31,18 @@ type SecretVersion struct {
 type SecretValues struct {
 	Values map[string]*string `json:"values"`
 }
+
+// SecretsRoll sets secrets of an app, and has the groups of its service that read them begin with them.
+type SecretsRoll struct {
+	// Values are the secrets; a null value deletes one. Left out: all that are set and that the release has not yet.
+	Values map[string]*string `json:"values,omitempty"`
+	Parent *string            `json:"parent,omitempty"` // as in NewRelease
+}
+
+// SecretsRolled is the answer to SecretsRoll.
+type SecretsRolled struct {
+	Secrets []Secret `json:"secrets"` // those that were set
+	Version uint64   `json:"version"`
+	Head    *Head    `json:"head,omitempty"` // that wants the release which was made; none: there is no service, or it reads none of them
+	Groups  []string `json:"groups"`         // whose machines are replaced
+}

@@ -142,6 +142,10 @@ func (c *Catalog) removal(name string) []change {
 		x, _ := c.secrets.remove(name + "/" + secret)
 		batch = append(batch, x)
 	}
+	for old := range maps.Keys(c.old.byApp[name]) {
+		x, _ := c.old.remove(name + "/" + old)
+		batch = append(batch, x)
+	}
 	return append(append(batch, c.serviceRemoval(name)...), c.keys.removeApp(name)...)
 }
 

@@ -24,6 +24,7 @@ import (
 const (
 	bucketApp       = "app"         // by name
 	bucketSecret    = "secret"      // by app/name
+	bucketOldSecret = "oldsecret"   // by app/name/when it was set, in nanoseconds of Unix time
 	bucketKey       = "idempotency" // by app/key
 	bucketPolicy    = "policy"      // by name/version
 	bucketSetting   = "setting"     // one row: keyPolicies
@@ -55,6 +56,7 @@ type Catalog struct {
 
 	apps       *apps
 	secrets    *secrets
+	old        oldSecrets // values of before that releases begin their machines with
 	keys       *keys
 	policies   *policies
 	choice     *rows[PolicyChoice]
@@ -79,7 +81,7 @@ func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 	}
 	c.keys.sort(func(app string) string { return c.apps.all[app].Namespace })
 	c.policies.compileAll()
-	s, err := openSealer(keyFile, len(c.secrets.byApp) == 0)
+	s, err := openSealer(keyFile, len(c.secrets.byApp)+len(c.old.byApp) == 0)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,8 @@ func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 func empty(j journal.Journal) *Catalog {
 	c := &Catalog{
 		journal: j, failed: make(chan struct{}),
-		apps: newApps(), secrets: newSecrets(), keys: newKeys(), policies: newPolicies(),
+		old:  oldSecrets{newSecrets(bucketOldSecret)},
+		apps: newApps(), secrets: newSecrets(bucketSecret), keys: newKeys(), policies: newPolicies(),
 		choice:     newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies)),
 		namespaces: newRows(bucketNamespace, checkNamespace),
 		prices:     newRows(bucketPrice, checkPrice),
@@ -101,7 +104,7 @@ func empty(j journal.Journal) *Catalog {
 		orphans:    map[string]bool{}, restored: map[string]string{},
 	}
 	c.tables = map[string]table{
-		bucketApp: c.apps, bucketSecret: c.secrets, bucketKey: c.keys, bucketPolicy: c.policies,
+		bucketApp: c.apps, bucketSecret: c.secrets, bucketOldSecret: c.old, bucketKey: c.keys, bucketPolicy: c.policies,
 		bucketSetting: c.choice, bucketNamespace: c.namespaces, bucketPrice: c.prices,
 		bucketRelease: c.releases, bucketHead: c.heads, bucketSteward: c.tenures, bucketFork: c.forks,
 	}

@@ -57,7 +57,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if err == nil {
-				if _, err := catalog.OpenSecrets("a"); fault.CodeOf(err) != "unseal" {
+				if _, err := catalog.OpenSecrets(plain("a")); fault.CodeOf(err) != "unseal" {
 					t.Errorf("another key opens the secrets: %v", err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestACopyOfTheDiskOpensNoSecret(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return c.OpenSecrets("a")
+		return c.OpenSecrets(plain("a"))
 	}
 	c, err := Open(j, path)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestCatalogSurvives(t *testing.T) {
 			t.Errorf("after %d commits there are %d apps, and %d were acknowledged", n, len(got), len(apps))
 		}
 		for name, want := range secrets {
-			if got, err := again.OpenSecrets(name); err != nil || got["S"] != want {
+			if got, err := again.OpenSecrets(plain(name)); err != nil || got["S"] != want {
 				t.Errorf("after %d commits the secret of %s is %v (%v)", n, name, got, err)
 			}
 		}

@@ -24,24 +24,34 @@ const maxHead = registry.MaxPayload - 4<<10
 // workers hold for it; nil: nothing.
 func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
 	now time.Time) (*rollout.Head, error) {
-	r, err := settled(r, by, now)
-	if err != nil {
-		return nil, err
-	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, parent)
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.deployed(app, old, r, by, booking, now)
+	h, r, err := c.deployed(c.apps.all[app], old, r, by, booking, now)
 	if err != nil {
 		return nil, err
 	}
-	id := r.ID()
-	batch := []change{c.heads.put(app, newVersioned(h))}
-	if _, there := c.releases.all[app+"/"+id]; !there {
-		batch = slices.Insert(batch, 0, c.releases.put(app+"/"+id, newVersioned(r)))
+	return h, c.commit(c.headed(app, h, r, nil)...)
+}
+
+// headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
+// beside them any more goes. s is what they change of the app's secrets; nil: nothing. The caller holds write.
+func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *setting) (batch []change) {
+	if s == nil {
+		s = &setting{}
+	}
+	kept, erased := c.keptSecrets(app, c.pinnedBy(app, h, r), s.replaced)
+	batch = kept
+	if _, there := c.releases.all[app+"/"+h.Release]; r != nil && !there {
+		batch = append(batch, c.releases.put(app+"/"+h.Release, newVersioned(r)))
+	}
+	// The head comes first: who has it knows which values and releases it needs, and keeps no others.
+	batch = slices.Concat(batch, []change{c.heads.put(app, newVersioned(h))}, s.batch, erased)
+	if r == nil {
+		return batch
 	}
 	used := c.used(app, h)
 	for _, key := range slices.Sorted(maps.Keys(c.releases.byApp[app])) {
@@ -51,13 +61,27 @@ func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *stri
 			delete(c.restored, key)
 		}
 	}
-	return h, c.commit(batch...)
+	return batch
 }
 
-// deployed returns the head that wants a release and follows on old. The caller holds write.
-func (c *Catalog) deployed(app string, old *rollout.Head, r *rollout.Release, by string, booking *rollout.Booking,
-	now time.Time) (*rollout.Head, error) {
-	next := rollout.Change{Release: r.ID(), Why: rollout.WhyDeploy, By: by, At: now, Booking: booking}
+// deployed returns the release that a deploy of r makes, and the head that wants it. The caller holds write.
+func (c *Catalog) deployed(a App, old *rollout.Head, r *rollout.Release, by string, booking *rollout.Booking,
+	now time.Time) (*rollout.Head, *rollout.Release, error) {
+	r, err := c.keyed(a, r, c.inForce(a.Name, old), c.secretTimes(a.Name))
+	if err == nil {
+		r, err = settled(r, by, now)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := c.following(a.Name, old, r, rollout.Change{Why: rollout.WhyDeploy, By: by, At: now, Booking: booking})
+	return h, r, err
+}
+
+// following returns the head that wants a new release and follows on old. The caller holds write.
+func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
+	next rollout.Change) (*rollout.Head, error) {
+	next.Release = r.ID()
 	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
 	if err == nil {
 		trim(h)
@@ -68,14 +92,11 @@ func (c *Catalog) deployed(app string, old *rollout.Head, r *rollout.Release, by
 // Foresee returns the service that there would be after a Deploy of the same arguments, which it refuses as that does.
 // It writes nothing. The app need not be there.
 func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (Service, error) {
-	r, err := settled(r, by, now)
-	if err != nil {
-		return Service{}, err
-	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	s := Service{App: App{Name: app}, Release: r}
+	s := Service{App: App{Name: app}}
 	var old *rollout.Head
+	var err error
 	if a, there := c.apps.all[app]; there {
 		s.App, s.Tenure = a, c.tenures.all[app]
 		old, err = c.headFor(app, parent)
@@ -85,7 +106,7 @@ func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *str
 	if err != nil {
 		return Service{}, err
 	}
-	if s.Head, err = c.deployed(app, old, r, by, nil, now); err != nil {
+	if s.Head, s.Release, err = c.deployed(s.App, old, r, by, nil, now); err != nil {
 		return Service{}, err
 	}
 	if s.Head.Before != nil {
@@ -130,11 +151,18 @@ func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollo
 }
 
 // Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
-// rollout. Numbers that somebody set stay as over a deploy. Errors are those of Scale, and of rollout.Rollout.Rollback.
-func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+// rollout. Numbers that somebody set stay as over a deploy. Where values of its secrets are erased, a release is made that
+// is as it was, with their newest values, and renewed names them. Errors are those of Scale, and of
+// rollout.Rollout.Rollback.
+func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (h *rollout.Head, renewed []string,
+	err error) {
+	h, err = c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
 		return r.Rollback(release)
+	}, func(old *rollout.Head, r *rollout.Release) (next *rollout.Release, err error) {
+		next, renewed, err = c.renewed(app, old, r, by, now)
+		return next, err
 	})
+	return h, renewed, err
 }
 
 // Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Rollout.Pause.
@@ -162,7 +190,8 @@ func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *st
 
 // follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
 func (c *Catalog) follow(app, by string, parent *string, now time.Time,
-	what func(*rollout.Rollout) (rollout.Change, error)) (*rollout.Head, error) {
+	what func(*rollout.Rollout) (rollout.Change, error),
+	renew ...func(*rollout.Head, *rollout.Release) (*rollout.Release, error)) (*rollout.Head, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, parent)
@@ -194,6 +223,15 @@ func (c *Catalog) follow(app, by string, parent *string, now time.Time,
 	if r == nil {
 		return nil, c.noRelease(app, aim)
 	}
+	var made *rollout.Release
+	for _, f := range renew {
+		if made, err = f(old, r); err != nil {
+			return nil, err
+		}
+		if made != nil {
+			r, to.Release = made, made.ID()
+		}
+	}
 	h, err := old.Next(to, r, c.inForce(app, old), p)
 	if err != nil {
 		return nil, err
@@ -202,7 +240,7 @@ func (c *Catalog) follow(app, by string, parent *string, now time.Time,
 		return old, nil
 	}
 	trim(h)
-	return h, c.commit(c.heads.put(app, newVersioned(h)))
+	return h, c.commit(c.headed(app, h, made, nil)...)
 }
 
 // inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is

@@ -23,10 +23,10 @@ type Sharing struct {
 }
 
 // SharedBuckets lists the buckets of the catalog that are shared, in the order in which rows that hang on others come
-// after these.
+// after these. A secret comes after the head that wants its newest value, so that no value of before is kept in vain.
 func SharedBuckets() []string {
-	return []string{bucketApp, bucketSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice, bucketRelease,
-		bucketHead, bucketSteward, bucketFork}
+	return []string{bucketApp, bucketOldSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice,
+		bucketRelease, bucketHead, bucketSteward, bucketFork, bucketSecret}
 }
 
 // Share begins to share, with all that there is.
@@ -47,7 +47,7 @@ func (c *Catalog) tell(r fsm.Record) {
 	}
 	value := r.Value
 	var err error
-	if r.Bucket == bucketSecret && value != nil {
+	if sealed(r.Bucket) && value != nil {
 		value, err = c.outbound(r)
 	}
 	if err == nil {
@@ -81,7 +81,7 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 	if value == nil {
 		return c.importRemoval(bucket, key)
 	}
-	if bucket == bucketSecret {
+	if sealed(bucket) {
 		var err error
 		if value, err = c.inbound(key, value); err != nil {
 			return err
@@ -98,7 +98,26 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 	if err != nil || same {
 		return err
 	}
+	if bucket == bucketSecret {
+		return c.commitKept(x, key)
+	}
 	return c.keepImported(x, before)
+}
+
+// sealed reports whether the rows of a bucket hold values that are sealed.
+func sealed(bucket string) bool { return bucket == bucketSecret || bucket == bucketOldSecret }
+
+// commitKept commits the change of a secret that another member made, and keeps the value of before where the service needs
+// it, for all: that member may know nothing of it.
+func (c *Catalog) commitKept(x change, key string) error {
+	kept := c.keptBefore(key)
+	if err := c.keep(append(kept, x)...); err != nil {
+		return err
+	}
+	for _, k := range kept {
+		c.tell(k.record)
+	}
+	return nil
 }
 
 func (c *Catalog) importRemoval(bucket, key string) error {
@@ -114,6 +133,10 @@ func (c *Catalog) importRemoval(bucket, key string) error {
 		return c.keep(c.removal(key)...)
 	case bucket == bucketRelease && c.needsRelease(key):
 		return c.restore(key)
+	case bucket == bucketOldSecret && c.needsOldSecret(key):
+		return nil
+	case bucket == bucketSecret:
+		return c.commitKept(x, key)
 	}
 	return c.keep(x)
 }
@@ -202,8 +225,9 @@ func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
 
 // secretOf reads a secret's row, and returns what its value is bound to.
 func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound string, err error) {
-	app, name, _ := strings.Cut(key, "/")
-	if !validSecretName(name) {
+	app, of, _ := strings.Cut(key, "/")
+	name, at, old := strings.Cut(of, "/")
+	if !validSecretName(name) || old && (at == "" || strings.Trim(at, "0123456789") != "") {
 		return row, "", fault.New(fault.Invalid, "secret_name", "%q is the name of no secret", fault.Clip(key, 80))
 	}
 	a, known := c.apps.all[app]

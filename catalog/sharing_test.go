@@ -53,13 +53,13 @@ func TestSharedCatalogs(t *testing.T) {
 	if _, _, err := a.SetSecrets("web", map[string]*string{"TOKEN": &value, "OTHER": &value}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.OpenSecrets("web"); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
+	if got, err := b.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, _, err := b.SetSecrets("web", map[string]*string{"OTHER": nil}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := a.OpenSecrets("web"); err != nil || len(got) != 1 {
+	if got, err := a.OpenSecrets(plain("web")); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, _, err := b.ApplyPolicy(mine(1)); err != nil {
@@ -200,7 +200,7 @@ func TestResealed(t *testing.T) {
 	if err := c.Import("secret", "web/TOKEN", known(sealed)); err != nil {
 		t.Error(err)
 	}
-	if got, err := c.OpenSecrets("web"); err != nil || got["TOKEN"] != "hush" {
+	if got, err := c.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" {
 		t.Error(got, err)
 	}
 	keys = keys[1:]

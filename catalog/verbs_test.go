@@ -11,7 +11,7 @@ import (
 // TestVerbsOfARollout: each writes a head that all have, and none where nothing changes; what was undone is listed so.
 func TestVerbsOfARollout(t *testing.T) {
 	x := withApp(t, "shop")
-	if _, err := x.Rollback("shop", "", "ann", nil, morning); fault.CodeOf(err) != "no_service" {
+	if _, _, err := x.Rollback("shop", "", "ann", nil, morning); fault.CodeOf(err) != "no_service" {
 		t.Fatal(err)
 	}
 	progress := func(p rollout.Progress) {
@@ -57,10 +57,10 @@ func TestVerbsOfARollout(t *testing.T) {
 		list[1].State != ReleaseUndone || list[1].Release != two.Release {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if _, err := x.Rollback("shop", "", "bob", nil, morning); fault.CodeOf(err) != "no_earlier_release" {
+	if _, _, err := x.Rollback("shop", "", "bob", nil, morning); fault.CodeOf(err) != "no_earlier_release" {
 		t.Fatal(err)
 	}
-	h, err = x.Rollback("shop", one.Release, "bob", nil, morning)
+	h, _, err = x.Rollback("shop", one.Release, "bob", nil, morning)
 	if err != nil || h.Release != one.Release || h.Why != rollout.WhyBack || h.Counts["web"] != 5 {
 		t.Fatalf("%+v, %v", h, err)
 	}

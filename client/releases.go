@@ -55,7 +55,7 @@ func (c ReleaseCalls) RestartService(ctx context.Context, app string, in api.Ser
 }
 
 // Rollback has an earlier release of an app wanted again.
-func (c ReleaseCalls) Rollback(ctx context.Context, app string, in api.ServiceRollback) (h api.Head, err error) {
+func (c ReleaseCalls) Rollback(ctx context.Context, app string, in api.ServiceRollback) (h api.RolledBack, err error) {
 	err = c.do(ctx, newCall(api.RollbackService, app).withBody(in), &h)
 	return h, err
 }

@@ -85,6 +85,18 @@ func (c AppCalls) Secrets(ctx context.Context, app string) ([]api.Secret, error)
 	return a.Secrets, err
 }
 
+// RollSecrets sets secrets, and has the machines of the app's service replaced that read them.
+func (c AppCalls) RollSecrets(ctx context.Context, app string, in api.SecretsRoll) (out api.SecretsRolled, err error) {
+	err = c.do(ctx, newCall(api.RollSecrets, app).withBody(in), &out)
+	return out, err
+}
+
+// PlanSecrets says what a RollSecrets would do. Nothing changes.
+func (c AppCalls) PlanSecrets(ctx context.Context, app string, in api.SecretsRoll) (p api.ReleasePlan, err error) {
+	err = c.do(ctx, newCall(api.PlanSecrets, app).withBody(in), &p)
+	return p, err
+}
+
 // SetSecrets sets secrets, and deletes those whose value is nil.
 func (c AppCalls) SetSecrets(ctx context.Context, app string, values map[string]*string) error {
 	k := newCall(api.SetSecrets, app).withBody(api.SecretValues{Values: values})

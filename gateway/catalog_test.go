@@ -174,7 +174,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := again.OpenSecrets("a")
+	values, err := again.OpenSecrets(&machine.Machine{App: "a", Config: &machine.Config{}})
 	if err != nil || len(values) != 1 || values["SALT"] != "s" {
 		t.Errorf("read again: %v %v", values, err)
 	}

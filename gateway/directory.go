@@ -411,6 +411,3 @@ type Worker = wire.Served
 
 // WorkerStats are a worker's own counters, for /metrics.
 type WorkerStats = lifecycle.Stats
-
-// SecretsOf gives a worker the secrets of an app at the moment of a start.
-type SecretsOf func(app string) (map[string]string, error)

@@ -50,6 +50,8 @@ type Options struct {
 	LostAfter time.Duration
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
+	// Images says which images the releases of services mean; nil: they are as they are named.
+	Images Images
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
 	Proxy Proxy
 	// Region is the gateway's own: the nearest for a create that names none.
@@ -167,7 +169,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
-		&releasesAPI{o.Catalog, g.broker, d, o.Stewards, o.LostAfter},
+		&releasesAPI{o.Catalog, g.broker, d, o.Stewards, o.LostAfter, o.Images},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

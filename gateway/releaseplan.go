@@ -33,7 +33,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, err := a.release(&app, &in.NewRelease)
+	release, here, err := a.release(r.Context(), &app, &in.NewRelease)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 		held = a.hold(r.Context(), t)
 	}
 	out := t.answer(app.Name)
-	out.Held = (*api.Booking)(held)
+	out.Held, out.ImagesHere = (*api.Booking)(held), here
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)
 	}
@@ -169,7 +169,9 @@ func (t *trial) has(slot rollout.Slot) bool {
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
-		one, err := stage.Place(ctx, s.App.Name, o.Launch(s.Release))
+		l := o.Launch(s.Release)
+		l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
+		one, err := stage.Place(ctx, s.App.Name, l)
 		switch {
 		case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
 			x.lacks(api.FitsNever, err.Error(), nil)

@@ -33,7 +33,8 @@ func TestPlanRelease(t *testing.T) {
 		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
 		known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
 		next := *known
-		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: service.Release.Group("web").Spec(0, 0)}
+		spec := service.Release.Spec(service.Release.Group("web"), 0)
+		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: spec}
 		next.Ready = true
 		s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}

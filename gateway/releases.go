@@ -24,6 +24,7 @@ type releasesAPI struct {
 	directory *directory
 	stewards  func() []cluster.WorkerID
 	lostAfter time.Duration // rollout.Want's
+	images    Images        // nil: names of images stay as they are
 }
 
 // releaseCatalog is what it needs of the catalog.
@@ -35,7 +36,10 @@ type releaseCatalog interface {
 	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
 	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, []string, error)
+	RollSecrets(app string, values map[string]*string, by string, parent *string, now time.Time) (catalog.Rolled, error)
+	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
+		now time.Time) (catalog.Service, []string, error)
 	Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Promote(app string, steps int, all bool, by string, parent *string, now time.Time) (*rollout.Head, error)
@@ -69,6 +73,8 @@ func (a *releasesAPI) handlers() handlers {
 		api.TriggerJob:      a.trigger,
 		api.GetService:      a.status,
 		api.WhyService:      a.why,
+		api.RollSecrets:     a.rollSecrets,
+		api.PlanSecrets:     a.planSecrets,
 	}
 }
 
@@ -81,7 +87,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, err := a.release(&app, &in)
+	release, here, err := a.release(r.Context(), &app, &in)
 	if err != nil {
 		return err
 	}
@@ -89,30 +95,35 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head)})
+	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head),
+		ImagesHere: here})
 	return nil
 }
 
-// release returns the release that a body says, filled in and checked as of a machine's create.
-func (a *releasesAPI) release(app *catalog.App, in *api.NewRelease) (*rollout.Release, error) {
-	release := &rollout.Release{Schema: rollout.Schema, Secrets: app.Secrets, Note: in.Note}
+// release returns the release that a body says, filled in and checked as of a machine's create, its images with their
+// digests. here are those of which this host's was taken.
+func (a *releasesAPI) release(ctx context.Context, app *catalog.App, in *api.NewRelease) (release *rollout.Release,
+	here []string, err error) {
+	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
 	if len(in.ReleaseCommand) > 0 {
 		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
-		return nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are of a "+
-			"release_command, and there is none: say one, or leave them out")
+		return nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are of "+
+			"a release_command, and there is none: say one, or leave them out")
 	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
-			return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s", clip(cmp.Or(g.Name, `""`), 80))
+			return nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
+				clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
 			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
 			Cron: g.Cron})
 	}
-	return release, nil
+	here, err = a.pin(ctx, release)
+	return release, here, err
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
@@ -235,8 +246,8 @@ func (a *releasesAPI) find(app, ref string) (catalog.ReleaseEntry, error) {
 
 func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	b := e.Body
-	out := api.Release{ID: e.Release, Secrets: b.Secrets, By: b.By, At: b.At, Note: b.Note, State: e.State,
-		Groups: []api.NewGroup{}}
+	out := api.Release{ID: e.Release, Secrets: b.Secrets, Keys: b.Keys, By: b.By, At: b.At, Note: b.Note,
+		State: e.State, Groups: []api.NewGroup{}}
 	if c := b.Command; c != nil {
 		out.ReleaseCommand, out.ReleaseCommandGroup, out.ReleaseCommandTimeout = c.Exec, c.Group, c.Timeout
 	}
@@ -282,7 +293,12 @@ func (a *releasesAPI) rollback(w http.ResponseWriter, r *http.Request) error {
 		}
 		in.Release = e.Release
 	}
-	return answerHead(w)(a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now()))
+	head, renewed, err := a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now())
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, api.RolledBack{Head: headAnswer(head), RenewedSecrets: renewed})
+	return nil
 }
 
 func (a *releasesAPI) pause(w http.ResponseWriter, r *http.Request) error {

@@ -118,7 +118,7 @@ func TestServiceStatus(t *testing.T) {
 		ids = append(ids, s.launch(`{"config":{"image":"demo:1"}}`).ID)
 	}
 	service, _ := s.catalog.Service("a")
-	spec := service.Release.Group("web").Spec(0, 0)
+	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	replicas := map[string]*machine.Replica{ids[0]: {Group: "web", Index: 0, Spec: spec},
 		ids[1]: {Group: "web", Index: 0, Spec: "another"}, ids[2]: {Group: "gone", Index: 0, Spec: "another"}}
 	known := s.gateway.directory.fleet

@@ -115,7 +115,7 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 	}
 	now := time.Now()
 	o := rollout.Order{Replica: machine.Replica{Group: g.Name, Epoch: rollout.Minute(now), Release: release.ID(),
-		Spec: g.Spec(release.Secrets, restarted), Run: machine.RunTriggered}}
+		Spec: release.Spec(g, restarted), Run: machine.RunTriggered}}
 	for _, m := range a.runs(app.Name, g.Name) {
 		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
 		x := m.Standing(true, false, time.Time{})

@@ -184,7 +184,7 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 		}
 		if wanted != nil {
 			g := wanted.Group(of.Group)
-			x.Old = g == nil || of.Spec != g.Spec(wanted.Secrets, restarted)
+			x.Old = g == nil || of.Spec != wanted.Spec(g, restarted)
 		}
 		out[of.Group] = append(out[of.Group], x)
 	}

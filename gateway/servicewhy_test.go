@@ -18,7 +18,7 @@ func TestWhyService(t *testing.T) {
 	s.want(404, "GET", "/v1/souk/apps/a/why", nil)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 960, 6, ""))
 	service, _ := s.catalog.Service("a")
-	spec := service.Release.Group("web").Spec(0, 0)
+	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	for i, edit := range []func(*fleet.Machine){
 		func(m *fleet.Machine) { m.Ready = true },
 		func(m *fleet.Machine) { m.Ready, m.State = false, machine.Suspended },

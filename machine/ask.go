@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 
 	"github.com/soukhq/souk/cluster"
 )
@@ -159,10 +161,7 @@ func Secrets(c *Config, all map[string]string) (env map[string]string, missing [
 		return env, nil
 	}
 	for _, s := range c.Processes[0].Secrets {
-		name := s.Name
-		if name == "" {
-			name = s.EnvVar
-		}
+		name := cmp.Or(s.Name, s.EnvVar)
 		v, ok := all[name]
 		if !ok {
 			missing = append(missing, name)
@@ -171,6 +170,26 @@ func Secrets(c *Config, all map[string]string) (env map[string]string, missing [
 		env[s.EnvVar] = v
 	}
 	return env, missing
+}
+
+// Reads returns which of its app's secrets a machine reads: all of them, or those of the names alone. names lists, sorted,
+// the secrets that it cannot start without: those that its process and its files name.
+func Reads(c *Config) (all bool, names []string) {
+	all = true
+	if len(c.Processes) == 1 {
+		p := &c.Processes[0]
+		all = !p.IgnoreAppSecrets && len(p.Secrets) == 0
+		for _, s := range p.Secrets {
+			names = append(names, cmp.Or(s.Name, s.EnvVar))
+		}
+	}
+	for _, f := range c.Files {
+		if f.SecretName != nil && *f.SecretName != "" {
+			names = append(names, *f.SecretName)
+		}
+	}
+	slices.Sort(names)
+	return all, slices.Compact(names)
 }
 
 // fieldBytes is about what the short fields of a config take as JSON.

@@ -82,6 +82,18 @@ func Pinned(m *Machine) string {
 	return m.ImageRef.String()
 }
 
+// shownDigest is how many hexadecimal digits of an image's digest people get to see.
+const shownDigest = 12
+
+// ShortImage returns an image's name as people read it, with the first digits of its digest: nginx:1.29@1a2b3c4d5e6f.
+func ShortImage(image string) string {
+	name, digest, pinned := strings.Cut(image, "@sha256:")
+	if !pinned {
+		return image
+	}
+	return name + "@" + digest[:min(len(digest), shownDigest)]
+}
+
 // CheckImage says whether image is a name docker would take.
 func CheckImage(image string) error {
 	wrong := func(why string) error {

@@ -16,9 +16,9 @@ const claimsSince = 20261122
 // DecideBy gives the member what decides claims that others ask it for. It is called before Run.
 func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
 
-// stewardsSince is the capability from which on a member carries services and has machines of them: before it none knew what
-// becomes of a rollout, nor told what it had when it obeyed a term.
-const stewardsSince = 20261127
+// stewardsSince is the capability from which on a member carries services and has machines of them: before it none knew of
+// the keys of a release, so that it could not read one, and its machines began with the newest secrets.
+const stewardsSince = 20261128
 
 // CarryBy gives the member what carries services. It is called before Run.
 func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }

@@ -23,7 +23,10 @@ import (
 )
 
 // kindSecret is the kind of objects that are secrets, shared by the catalogs.
-const kindSecret = registry.Kind("secret")
+const (
+	kindSecret    = registry.Kind("secret")
+	kindOldSecret = registry.Kind("oldsecret")
+)
 
 // The steps of an eviction, in their order. Each begins from what is so, and not from what a try before has done, so an
 // eviction that was broken off anywhere is carried on by asking again.
@@ -175,7 +178,7 @@ func (e *Evictions) rotate(ctx context.Context, r cluster.Removal, force bool) (
 // reseal seals the secrets as they travel with the key of gossip that is in use. Whoever sets one meanwhile wins.
 func (e *Evictions) reseal() (all, anew int, err error) {
 	objects := e.m.cluster.Objects()
-	for _, o := range objects.List(kindSecret) {
+	for _, o := range append(objects.List(kindSecret), objects.List(kindOldSecret)...) {
 		sealed, changed, failed := e.catalog.Resealed(o.Key, o.Payload)
 		if fault.Is(failed, fault.NotFound) {
 			continue // of an app that is gone

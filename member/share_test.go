@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/registry"
 )
 
@@ -95,7 +96,8 @@ func TestImportIsByRow(t *testing.T) {
 	if n := hear(app); n != 2 || len(i.waiting) != 0 {
 		t.Errorf("its app cost %d commits, %d rows wait", n, len(i.waiting))
 	}
-	if got, err := reader.OpenSecrets("web"); err != nil || got["TOKEN"] != value {
+	m := &machine.Machine{App: "web", Config: &machine.Config{}}
+	if got, err := reader.OpenSecrets(m); err != nil || got["TOKEN"] != value {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, x := range []registry.Change{secret, told[len(told)-2]} { // what another deletes is gone here too
@@ -104,7 +106,7 @@ func TestImportIsByRow(t *testing.T) {
 		}
 		i.changes([]registry.Change{x})
 	}
-	if got, err := reader.OpenSecrets("web"); err == nil || len(got) > 0 {
+	if got, err := reader.OpenSecrets(m); err == nil || len(got) > 0 {
 		t.Errorf("an app that another member deleted is still here, with %v", got)
 	}
 	if _, err := reader.App("web"); !fault.Is(err, fault.NotFound) {

@@ -230,6 +230,9 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		Log:       n.o.Log,
 		Version:   n.o.Version,
 	}
+	if n.images != nil {
+		options.Images = n.images
+	}
 	if n.proxy != nil {
 		options.Proxy = n.proxy
 	}

@@ -315,7 +315,7 @@ func TestAClusterThatComesBack(t *testing.T) {
 					t.Fatalf("%d orders while a worker is awaited", n)
 				}
 				if x.back {
-					spec := b.all["shop"].Release.Groups[0].Spec(0, 0)
+					spec := b.all["shop"].Release.Spec(&b.all["shop"].Release.Groups[0], 0)
 					b.fleet.Update(func(e *fleet.Edit) {
 						e.Member(fleet.Member{ID: "w2", State: cluster.MemberAlive})
 						e.Record(cluster.Record{Worker: "w2"}, 1)

@@ -12,7 +12,7 @@ import (
 // What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest
 // is what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
 const (
-	Capability = 20261127 // stewards write what becomes of a rollout; a worker that obeys a term tells what it has
+	Capability = 20261128 // a machine of a service begins with the secrets of its release, and no newer ones
 	Oldest     = 20261121
 )
 

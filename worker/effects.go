@@ -20,8 +20,8 @@ import (
 type effects struct {
 	runtime runtime.Runtime
 	disks   disks
-	secrets func(app string) (map[string]string, error) // nil: none
-	drain   Drain                                       // nil: machines have no requests
+	secrets func(*machine.Machine) (map[string]string, error) // nil: none
+	drain   Drain                                             // nil: machines have no requests
 	log     *slog.Logger
 	acks    *acks
 	result  func(fsm.Result)   // takes what came of an effect

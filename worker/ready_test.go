@@ -35,7 +35,7 @@ func TestWhatIsSaidToComeNextComes(t *testing.T) {
 	rt := readying{fake.New(fake.Options{}), make(chan runtime.Spec, 10), make(chan runtime.Spec, 10)}
 	b := open(t, mem.New(), rt.Runtime, func(o *worker.Options) {
 		o.Runtime = rt
-		o.Secrets = func(string) (map[string]string, error) { return map[string]string{"KEY": "secret"}, nil }
+		o.Secrets = func(*machine.Machine) (map[string]string, error) { return map[string]string{"KEY": "secret"}, nil }
 	})
 	do := func(verb lifecycle.Verb, id string) {
 		t.Helper()

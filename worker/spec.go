@@ -43,7 +43,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	s.Attach = t.Attach
 	secrets := map[string]string{}
 	if e.secrets != nil && !t.SkipSecrets {
-		got, err := e.secrets(m.App)
+		got, err := e.secrets(m)
 		if err != nil {
 			return s, fault.Wrap(err, fault.Unavailable, "secrets", "the secrets of app %s cannot be read", m.App)
 		}

@@ -24,7 +24,7 @@ func update(n int, edit func(*machine.Launch)) lifecycle.Command {
 // one that is not to be started may name what comes later.
 func TestUpdateIsCheckedBeforeTheStop(t *testing.T) {
 	secrets := func(o *worker.Options) {
-		o.Secrets = func(string) (map[string]string, error) { return map[string]string{}, nil }
+		o.Secrets = func(*machine.Machine) (map[string]string, error) { return map[string]string{}, nil }
 	}
 	b := open(t, mem.New(), fake.New(fake.Options{}), secrets)
 	if _, err := b.Grant(t.Context(), grant(id(1))); err != nil {

@@ -36,11 +36,11 @@ type Options struct {
 	Boot     string
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
-	Images   *image.Store                                // that Runtime starts machines from; nil: none
-	Sized    bool                                        // volumes are held to their size (package loopfs)
-	Secrets  func(app string) (map[string]string, error) // nil: none
-	Tasks    Tasks                                       // nil: none
-	Observer Observer                                    // nil: none
+	Images   *image.Store                                      // that Runtime starts machines from; nil: none
+	Sized    bool                                              // volumes are held to their size (package loopfs)
+	Secrets  func(*machine.Machine) (map[string]string, error) // of those that it reads; nil: none
+	Tasks    Tasks                                             // nil: none
+	Observer Observer                                          // nil: none
 	// Dial connects to a port of a machine for its health checks; nil: health.Dial
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
 	// Drain is called before a machine that is stopped gets its signal; nil: machines have no requests

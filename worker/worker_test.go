@@ -384,7 +384,9 @@ func TestAJournalOfAnotherWorkerIsRefused(t *testing.T) {
 func TestSecretsReachTheProcessAndNothingElse(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}), func(o *worker.Options) {
-		o.Secrets = func(string) (map[string]string, error) { return map[string]string{"KEY": "s3cr3t-value"}, nil }
+		o.Secrets = func(*machine.Machine) (map[string]string, error) {
+			return map[string]string{"KEY": "s3cr3t-value"}, nil
+		}
 	})
 	m, err := b.Grant(t.Context(), grant(id(1)))
 	if err != nil {

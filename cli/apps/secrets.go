@@ -14,11 +14,13 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/releases"
+	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 )
 
 // Secrets makes the command "souk secrets".
 func Secrets(c *cli.Env) *cobra.Command {
+	of := new(secretFlags)
 	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List secrets, never their values",
 		Example: "  souk secrets list --app shop", Args: cli.Args(0, 0, "no argument")}
 	list.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -41,9 +43,10 @@ func Secrets(c *cli.Env) *cobra.Command {
 		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("DIGEST").Cut(8)}, rows)
 		return nil
 	}
-	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets; machines see them at their next start",
-		Long: `Set secrets of an app; its machines see them in their environment at their
-next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
+	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets, and replace the machines that read them",
+		Long: `Set secrets of an app. Where the app is a service its machines that read one of them are replaced, group by group, as
+by "souk deploy": a rollout that fails is undone, and with it the machines have the values from before. --stage sets them
+alone. Machines of an app that is no service see them in their environment at their next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
 no shell history and no process list; on a terminal it is asked for and not shown. A value is text in UTF-8: what is
 not, such as a binary key, is refused; encode it, with base64 for example.`,
 		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets set --app shop KEY=value OTHER=value",
@@ -53,11 +56,11 @@ not, such as a binary key, is refused; encode it, with base64 for example.`,
 		if err != nil {
 			return err
 		}
-		return setSecrets(c, cmd, values, "set", given)
+		return setSecrets(cmd.Context(), c, of, values, "set", given)
 	}
 	unset := &cobra.Command{
 		Use:     "unset SECRET...",
-		Short:   "Delete secrets",
+		Short:   "Delete secrets, and replace the machines that read them",
 		Example: "  souk secrets unset DB_PASSWORD",
 		Args:    cli.Args(1, -1, "names"),
 	}
@@ -66,11 +69,30 @@ not, such as a binary key, is refused; encode it, with base64 for example.`,
 		for _, n := range given {
 			values[n] = nil
 		}
-		return setSecrets(c, cmd, values, "unset", given)
+		return setSecrets(cmd.Context(), c, of, values, "unset", given)
+	}
+	deploy := &cobra.Command{Use: "deploy", Short: "Replace the machines that have not the newest secrets",
+		Long: `Make the release of an app that is wanted anew with the newest secrets, such as those that "souk secrets set --stage" has
+set. Machines that read none that has changed stay as they are.`,
+		Example: "  souk secrets deploy --app shop", Args: cli.Args(0, 0, "no argument")}
+	deploy.RunE = func(cmd *cobra.Command, _ []string) error {
+		return setSecrets(cmd.Context(), c, of, nil, "deploy", nil)
+	}
+	for _, cmd := range []*cobra.Command{set, unset, deploy} {
+		f := cmd.Flags()
+		f.BoolVar(&of.plan, "plan", false, "say what it would do to each machine, and change nothing")
+		f.BoolVar(&of.noPlan, "no-plan", false, "do not ask first whether there is room")
+		f.BoolVarP(&of.detach, "detach", "d", false, "answer when it is wanted, and follow nothing")
+		if cmd != deploy {
+			f.BoolVar(&of.stage, "stage", false, "store alone: machines begin with it at the next deploy")
+		}
 	}
 	return cli.Parent(&cobra.Command{Use: "secrets", Short: "List, set and delete an app's secrets",
-		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"}, list, set, unset)
+		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"}, list, set, unset, deploy)
 }
+
+// secretFlags say how a change of secrets comes to the machines.
+type secretFlags struct{ plan, noPlan, detach, stage bool }
 
 // maxSecret bounds a secret read from stdin.
 const maxSecret = 1 << 20
@@ -134,7 +156,15 @@ func secretFrom(ctx context.Context, c *cli.Env, name string) ([]byte, error) {
 	}
 }
 
-func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb string, given []string) error {
+// setSecrets changes secrets; given are the arguments that name them, none for those that are set already.
+func setSecrets(ctx context.Context, c *cli.Env, of *secretFlags, values map[string]*string, verb string,
+	given []string) error {
+	switch {
+	case of.plan && of.noPlan:
+		return cli.Usagef("--plan asks for a plan and --no-plan for none: say one of them")
+	case of.stage && (of.plan || of.detach):
+		return cli.Usagef("--stage changes no machine, so there is nothing to plan or to follow: leave one of them out")
+	}
 	cl, err := c.Client()
 	if err != nil {
 		return err
@@ -142,28 +172,76 @@ func setSecrets(c *cli.Env, cmd *cobra.Command, values map[string]*string, verb 
 	app := c.AppOrDefault()
 	var before []api.Secret
 	if verb == "unset" {
-		if before, err = cl.Secrets(cmd.Context(), app); err != nil {
+		if before, err = cl.Secrets(ctx, app); err != nil {
 			return err
 		}
 	}
-	err = cl.SetSecrets(cmd.Context(), app, values)
+	if !of.stage && !of.noPlan {
+		p, err := cl.PlanSecrets(ctx, app, api.SecretsRoll{Values: values})
+		switch {
+		case of.plan && err != nil:
+			return err
+		case of.plan:
+			return releases.ShowPlan(c, &p)
+		case err == nil:
+			err = releases.Unfit(&p)
+		case fault.Is(err, fault.NotFound): // the app may be made
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	out, err := writeSecrets(ctx, cl, app, values, of.stage)
 	if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && verb == "set" {
 		// As with run, the default app is made when it is first needed.
-		if _, made := cl.CreateApp(cmd.Context(), app); made != nil && !releases.AppExists(made) {
+		if _, made := cl.CreateApp(ctx, app); made != nil && !releases.AppExists(made) {
 			return made
 		}
-		err = cl.SetSecrets(cmd.Context(), app, values)
+		out, err = writeSecrets(ctx, cl, app, values, of.stage)
 	}
 	if err != nil {
 		return err
 	}
+	then := thenText(ctx, cl, app, of, &out)
 	for _, g := range given {
 		name, _, _ := strings.Cut(g, "=")
 		if verb == "unset" && !slices.ContainsFunc(before, func(s api.Secret) bool { return s.Name == name }) {
 			c.Say("none", name, "%s was not set in app %s", name, app)
 			continue
 		}
-		c.Say(verb, name, "%s is %s in app %s; machines see it at their next start", name, verb, app)
+		c.Say(verb, name, "%s is %s in app %s%s", name, verb, app, then)
+	}
+	switch {
+	case out.Head == nil && len(given) == 0:
+		c.Say("none", app, "no machine of %s reads a secret that has changed since its release", app)
+	case out.Head != nil && of.detach:
+		releases.Made(c, app, &api.ReleaseMade{Release: out.Head.Release, Head: *out.Head})
+	case out.Head != nil:
+		return releases.Follow(ctx, c, cl, app, out.Head)
 	}
 	return nil
+}
+
+// writeSecrets has secrets stored, or machines begin with them, too.
+func writeSecrets(ctx context.Context, cl *client.Client, app string, values map[string]*string,
+	stage bool) (api.SecretsRolled, error) {
+	if stage {
+		return api.SecretsRolled{}, cl.SetSecrets(ctx, app, values)
+	}
+	return cl.RollSecrets(ctx, app, api.SecretsRoll{Values: values})
+}
+
+// thenText says when machines see a change of secrets.
+func thenText(ctx context.Context, cl *client.Client, app string, of *secretFlags, out *api.SecretsRolled) string {
+	if out.Head != nil {
+		return "; the machines of " + strings.Join(out.Groups, ", ") + " are replaced"
+	}
+	switch _, err := cl.Service(ctx, app); {
+	case err != nil:
+		return "; machines see it at their next start"
+	case of.stage:
+		return "; machines see it with the next deploy"
+	}
+	return "; no machine is replaced, as none reads it or it is as it was"
 }

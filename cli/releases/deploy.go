@@ -100,9 +100,9 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		case err != nil:
 			return err
 		case o.plan:
-			return showPlan(c, &p)
+			return ShowPlan(c, &p)
 		}
-		if err := unfit(&p); err != nil {
+		if err := Unfit(&p); err != nil {
 			return err
 		}
 		m.Release.Held = p.Held
@@ -122,11 +122,17 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 			c.Note("%s of %s stays at %d, as \"souk scale\" set it", g.Name, app, n)
 		}
 	}
+	hereNote(c, made.ImagesHere)
 	if o.detach {
 		Made(c, app, &made)
 		return nil
 	}
-	s, err := Await(ctx, c, cl, app, "", &made.Head)
+	return Follow(ctx, c, cl, app, &made.Head)
+}
+
+// Follow follows the rollout that a head begins to its end, and shows what came of it.
+func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head *api.Head) error {
+	s, err := Await(ctx, c, cl, app, "", head)
 	if s.App != "" && (err == nil || c.JSON && ctx.Err() == nil) {
 		Show(c, &s)
 	}
@@ -136,6 +142,14 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		}
 	}
 	return err
+}
+
+// hereNote says which images were taken as they are on a host, and not as a registry has them.
+func hereNote(c *cli.Env, images []string) {
+	for _, i := range images {
+		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not "+
+			"answer; other workers need it, too", i)
+	}
 }
 
 // Made says that a release was made.

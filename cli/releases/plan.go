@@ -15,14 +15,15 @@ import (
 // planChanges is the exit code of a plan that has something to do, and room for it.
 const planChanges = 1
 
-// showPlan prints what a deploy would do, and returns what the command ends with.
-func showPlan(c *cli.Env, p *api.ReleasePlan) error {
+// ShowPlan prints what a deploy would do, and returns what the command ends with.
+func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 	if c.JSON {
 		c.JSONLine(c.Out, p)
 	} else {
 		printPlan(c, p)
+		hereNote(c, p.ImagesHere)
 	}
-	switch err := unfit(p); {
+	switch err := Unfit(p); {
 	case err != nil:
 		return err
 	case p.Changes:
@@ -31,8 +32,8 @@ func showPlan(c *cli.Env, p *api.ReleasePlan) error {
 	return nil
 }
 
-// unfit is the error of a release that has no room for its first step; nil where it has.
-func unfit(p *api.ReleasePlan) error {
+// Unfit is the error of a release that has no room for its first step; nil where it has.
+func Unfit(p *api.ReleasePlan) error {
 	code, advice := "no_capacity", ""
 	switch {
 	case p.Fits == api.FitsNow:

@@ -26,7 +26,7 @@ id or at least the first 6 digits of it, tell what that one says.
 
   STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
          again; overtaken was made at the same time as another, on two sides of a cut of the network, and lost
-  WHY    deploy, scale, restart, rollback, pause, resume or promote
+  WHY    deploy, scale, restart, rollback, pause, resume, promote or secrets
   GROUPS how many machines of each group were wanted`,
 		Example: "  souk releases shop\n  souk releases shop 3f9a01\n  souk releases shop 3f9a01 --toml > souk.toml\n" +
 			"  souk releases shop --json | jq -r '.[] | select(.state == \"overtaken\").release'",
@@ -154,5 +154,5 @@ func image(cfg *machine.Config) string {
 	if cfg == nil {
 		return "no image"
 	}
-	return cfg.Image
+	return machine.ShortImage(cfg.Image)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,8 +65,14 @@ last step all machines are replaced. "souk status --app APP" tells at which step
 
 // Rollback has an earlier release of an app wanted again; "" is the one from before the newest rollout.
 func Rollback(ctx context.Context, c *cli.Env, app, release string) error {
-	return verb(ctx, c, app, func(ctx context.Context, cl *client.Client) (api.Head, error) {
-		return cl.Rollback(ctx, app, api.ServiceRollback{Release: release})
+	var back api.RolledBack
+	return verb(ctx, c, app, func(ctx context.Context, cl *client.Client) (h api.Head, err error) {
+		back, err = cl.Rollback(ctx, app, api.ServiceRollback{Release: release})
+		if len(back.RenewedSecrets) > 0 {
+			c.Note("the values of %s that the release had are erased: its machines begin with the newest ones",
+				strings.Join(back.RenewedSecrets, ", "))
+		}
+		return back.Head, err
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Show prints what is wanted of an app and what there is.
@@ -109,7 +110,7 @@ func imageText(g *api.GroupStatus) string {
 	if g.Image == "" {
 		return "; no group of the release"
 	}
-	return ", " + g.Image
+	return ", " + machine.ShortImage(g.Image)
 }
 
 func stewardText(s *api.ServiceSteward) string {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -12,21 +13,35 @@ import (
 	"github.com/soukhq/souk/image/imagetest"
 )
 
-// scriptImage is an image whose program prints a text.
+// scriptImage is an image whose program prints a text, and stays if it gets an argument.
 func scriptImage(t *testing.T, text string) *imagetest.Image {
-	program := imagetest.Program(t, fmt.Sprintf("package main\nfunc main() { println(%q) }\n", text))
+	program := imagetest.Program(t, fmt.Sprintf("package main\nimport (\"os\"; \"time\")\n"+
+		"func main() { println(%q); if len(os.Args) > 1 { time.Sleep(time.Hour) } }\n", text))
 	return imagetest.Build(t, imagetest.Spec{Compression: "gzip", Config: v1.Config{Entrypoint: []string{"/say"}},
 		Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "say", Body: string(program),
 			Mode: 0o755})}})
 }
 
-// scriptPush puts an image into a registry of the script's, which serves on loopback.
+// scriptPush puts an image into a registry of the script's, which serves on loopback. TEXT "-" only makes it one that does
+// not answer any more.
 func scriptPush(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	var mu sync.Mutex
+	byHost := map[string]*imagetest.Registry{} // scripts run at once
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) != 2 {
 			ts.Fatalf("usage: push NAME TEXT")
 		}
-		r := imagetest.NewRegistry(t)
+		mu.Lock()
+		defer mu.Unlock()
+		r := byHost[ts.Getenv("REGISTRY")]
+		if r == nil {
+			r = imagetest.NewRegistry(t)
+			byHost[r.Host] = r
+		}
+		if args[1] == "-" {
+			r.Misbehave(imagetest.Fault{Status: 503})
+			return
+		}
 		r.Push(t, args[0], scriptImage(t, args[1]))
 		ts.Setenv("REGISTRY", r.Host)
 	}

@@ -107,7 +107,7 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		to := &side{release: t.Release, group: g, spec: g.Spec(r.Secrets, t.Restarted),
+		to := &side{release: t.Release, group: g, spec: r.Spec(g, t.Restarted),
 			n: p.want.Head.Wanted(g, p.want.Scaled)}
 		to.off = g.Cron != nil && p.want.Head.Count(g) == 0
 		out[g.Name] = to

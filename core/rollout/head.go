@@ -18,6 +18,7 @@ const (
 	WhyPause   = "pause"
 	WhyResume  = "resume"
 	WhyPromote = "promote"
+	WhySecrets = "secrets"
 )
 
 // Head says what is wanted of a service now. It is replaced whole, and names the head that it was made from.

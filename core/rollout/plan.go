@@ -1,12 +1,15 @@
 package rollout
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -166,15 +169,28 @@ func (p *pass) plan(to *side) GroupPlan {
 	return out
 }
 
+// maxNames bounds how many bytes of the names of secrets a sentence says.
+const maxNames = 120
+
 // differs says why a machine does not stay.
 func (p *pass) differs(m *Standing, to *side) (Does, string) {
 	old := p.old[to.group.Name]
 	switch {
 	case m.Spec == to.spec:
 		return Move, "its machine must go from its worker"
-	case old == nil || m.Spec != old.spec || old.group.Spec(0, 0) != to.group.Spec(0, 0):
+	case old == nil || m.Spec != old.spec:
 		return Renew, "its machine is of another release"
-	case p.want.Release.Secrets != p.want.Before.Secrets:
+	case old.group.Config.Image != to.group.Config.Image:
+		return Renew, fmt.Sprintf("its image changes from %s to %s", machine.ShortImage(old.group.Config.Image),
+			machine.ShortImage(to.group.Config.Image))
+	case !old.group.alike(to.group):
+		return Renew, "its machine is of another release"
+	}
+	next, before := p.want.Release, p.want.Before
+	if names := next.changed(before, to.group); len(names) > 0 && before.Keys != nil {
+		return Restart, "it reads secrets that changed: " + fault.Clip(strings.Join(names, ", "), maxNames)
+	}
+	if next.Spec(to.group, 0) != before.Spec(old.group, 0) {
 		return Restart, "its machine has older secrets"
 	}
 	return Restart, "it is to be restarted"

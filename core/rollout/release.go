@@ -26,13 +26,16 @@ const (
 
 // Release says what the machines of a service are to be. It never changes: its id is a hash of it.
 type Release struct {
-	Schema  int       `json:"schema"`
-	Groups  []Group   `json:"groups"`            // each of another name, in the order in which they were given
-	Secrets uint64    `json:"secrets,omitempty"` // the version of the app's secrets that its machines begin with
-	By      string    `json:"by,omitempty"`      // who made it
-	At      time.Time `json:"at"`
-	Note    string    `json:"note,omitempty"` // what for
-	Command *Command  `json:"command,omitempty"`
+	Schema  int     `json:"schema"`
+	Groups  []Group `json:"groups"`            // each of another name, in the order in which they were given
+	Secrets uint64  `json:"secrets,omitempty"` // the version of the app's secrets when it was made
+	// Keys says when each secret was set that its machines begin with, by name; those that no group reads are left out.
+	// nil: an older souk made the release, and Secrets alone says which they are.
+	Keys    map[string]time.Time `json:"keys,omitzero"`
+	By      string               `json:"by,omitempty"` // who made it
+	At      time.Time            `json:"at"`
+	Note    string               `json:"note,omitempty"` // what for
+	Command *Command             `json:"command,omitempty"`
 }
 
 // Group is machines of one config.
@@ -95,17 +98,26 @@ func (g *Group) LostWithin(usual time.Duration) time.Duration {
 // ID returns the release's name: 32 hexadecimal digits of the hash of its JSON.
 func (r *Release) ID() string { return hash(r) }
 
-// Spec returns a hash of what a machine of the group is to be: two groups of the same spec make the same machines.
-// restarted is how often they were to be restarted (Head.Restarted).
-func (g *Group) Spec(secrets, restarted uint64) string {
+// Spec returns a hash of what a machine of a group of the release is to be: two groups of the same spec make the same
+// machines. restarted is how often they were to be restarted (Head.Restarted).
+func (r *Release) Spec(g *Group, restarted uint64) string {
+	if r.Keys == nil {
+		return g.spec(r.Secrets, nil, restarted)
+	}
+	return g.spec(0, r.Reads(g), restarted)
+}
+
+// spec returns the hash. Where keys is empty it is as souk made it that knew of no keys.
+func (g *Group) spec(secrets uint64, keys map[string]time.Time, restarted uint64) string {
 	return hash(struct {
 		Config     *machine.Config
 		Scheduling *machine.Scheduling
 		Region     string
 		Secrets    uint64
 		Restarted  uint64
-		StopAfter  *machine.Duration `json:",omitempty"`
-	}{g.Config, g.Scheduling, g.Region, secrets, restarted, g.StopAfter})
+		StopAfter  *machine.Duration    `json:",omitempty"`
+		Keys       map[string]time.Time `json:",omitempty"`
+	}{g.Config, g.Scheduling, g.Region, secrets, restarted, g.StopAfter, keys})
 }
 
 // hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.

@@ -20,7 +20,7 @@ func TestAMachineWithoutChecksSoaks(t *testing.T) {
 		now := time.Unix(1e9, 0)
 		standing := []Standing{{ID: "old", State: machine.Started, Ready: true,
 			Replica: machine.Replica{Group: "web", Spec: "old"}}, {ID: "new", State: machine.Started, Ready: true,
-			Replica: machine.Replica{Group: "web", Spec: r.Groups[0].Spec(0, 0), Epoch: 1}}}
+			Replica: machine.Replica{Group: "web", Spec: r.Spec(&r.Groups[0], 0), Epoch: 1}}}
 		s := NewSteward(cluster.Term{})
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
 		removes := func(after time.Duration, ready bool) bool {

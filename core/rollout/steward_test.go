@@ -221,7 +221,7 @@ func (w *world) check(t failer) {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for index := range w.want.Head.Wanted(g, w.want.Scaled) {
-			want[Slot{g.Name, index}] = g.Spec(0, in.Restarted)
+			want[Slot{g.Name, index}] = r.Spec(g, in.Restarted)
 		}
 	}
 	for _, m := range w.machines {
@@ -343,7 +343,7 @@ func TestStewardsThatDecideAlike(t *testing.T) {
 // TestStep: one look at a service of one slot.
 func TestStep(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
-	spec := w.want.Release.Groups[0].Spec(0, 0)
+	spec := w.want.Release.Spec(&w.want.Release.Groups[0], 0)
 	up := Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
 		Replica: machine.Replica{Group: "web", Spec: spec, Epoch: 4096}}
 	with := func(f func(*Standing)) Standing {
@@ -518,7 +518,7 @@ func TestLost(t *testing.T) {
 		}
 		want := &Want{App: "a", Release: r, LostAfter: tt.usual, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
 		old := Standing{ID: "old", Worker: "w1", State: machine.Started, Unheard: true, Silent: now.Add(-tt.silent),
-			Replica: machine.Replica{Group: "web", Epoch: 4096, Spec: g.Spec(0, 0)}}
+			Replica: machine.Replica{Group: "web", Epoch: 4096, Spec: g.spec(0, nil, 0)}}
 		look := func(standing ...Standing) (got string) {
 			s := NewSteward(cluster.Term{})
 			s.Begin(cluster.Term{Number: 2, Member: "m"})

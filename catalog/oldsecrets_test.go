@@ -1,0 +1,374 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// readers is a release of three groups: one reads all secrets, one names A, one reads none.
+func readers(note string) *rollout.Release {
+	group := func(name string, p machine.ProcessConfig) rollout.Group {
+		return rollout.Group{Name: name, Replicas: 1,
+			Config: &machine.Config{Image: "busybox:" + note, Processes: []machine.ProcessConfig{p}}}
+	}
+	return &rollout.Release{Schema: rollout.Schema, Note: note, Groups: []rollout.Group{
+		group("all", machine.ProcessConfig{}),
+		group("one", machine.ProcessConfig{Secrets: []machine.SecretRef{{EnvVar: "A"}}}),
+		group("none", machine.ProcessConfig{IgnoreAppSecrets: true})}}
+}
+
+// plain is a machine that is no replica of a service, and reads all secrets.
+func plain(app string) *machine.Machine { return &machine.Machine{App: app, Config: &machine.Config{}} }
+
+// replica is a machine of a group as a release has it.
+func replica(r *rollout.Release, group string, restarted uint64) *machine.Machine {
+	g := r.Group(group)
+	return &machine.Machine{App: "shop", Config: g.Config,
+		Replica: &machine.Replica{Group: group, Release: r.ID(), Spec: r.Spec(g, restarted)}}
+}
+
+// vault is a service at two members, and what the machines of each of its releases are to read.
+type vault struct {
+	all    []*teller
+	newest map[string]string
+	of     map[string]map[string]string // by release
+	at     time.Time
+	values int
+}
+
+func (v *vault) head(t *rapid.T) *rollout.Head {
+	s, there := v.all[0].Service("shop")
+	if !there || s.Head == nil {
+		t.Fatal("the service is gone")
+	}
+	return s.Head
+}
+
+// inForce returns what the machines of the release in force read.
+func (v *vault) inForce(t *rapid.T) map[string]string {
+	s, _ := v.all[0].Service("shop")
+	r, _ := s.InForce()
+	return v.of[r.ID()]
+}
+
+// draw draws a change of secrets, and returns it with what there is then of those in before.
+func (v *vault) draw(t *rapid.T) (values map[string]*string, names []string) {
+	values = map[string]*string{}
+	some := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"A", "B", "C"}), 1, 3, rapid.ID)
+	for _, name := range some.Draw(t, "names") {
+		if rapid.IntRange(0, 3).Draw(t, "unset") == 0 {
+			values[name] = nil
+			continue
+		}
+		v.values++
+		value := fmt.Sprint("value ", v.values)
+		if old, there := v.newest[name]; there && rapid.IntRange(0, 3).Draw(t, "same") == 0 {
+			value = old
+		}
+		values[name] = &value
+	}
+	return values, slices.Sorted(maps.Keys(values))
+}
+
+func changed(old map[string]string, values map[string]*string) map[string]string {
+	out := maps.Clone(old)
+	for name, value := range values {
+		if delete(out, name); value != nil {
+			out[name] = *value
+		}
+	}
+	return out
+}
+
+// check fails where a machine of the release that is wanted, or of that from before, reads other values than when the
+// release was made; or where a value is kept that none of them has.
+func (v *vault) check(t *rapid.T) {
+	for len(v.all[0].told)+len(v.all[1].told) > 0 {
+		for i, x := range v.all {
+			rows := x.told
+			x.told = nil
+			for _, r := range rows {
+				if err := v.all[1-i].Import(r.bucket, r.key, known(r.value)); err != nil {
+					t.Fatalf("%s/%s: %v", r.bucket, r.key, err)
+				}
+			}
+		}
+	}
+	for member, c := range v.all {
+		s, _ := c.Service("shop")
+		pinned := map[string]bool{}
+		for _, r := range []*rollout.Release{s.Release, s.Before} {
+			if r == nil {
+				continue
+			}
+			for name, at := range r.Keys {
+				pinned[oldKey(name, at)] = true
+			}
+			want := v.of[r.ID()]
+			all := slices.Collect(maps.Keys(want))
+			for group, names := range map[string][]string{"all": all, "one": {"A"}, "none": nil} {
+				got, err := c.OpenSecrets(replica(r, group, 0))
+				for name, value := range got {
+					if want[name] != value || !slices.Contains(names, name) {
+						t.Fatalf("member %d, release %s: group %s reads %s = %q, not %q", member, r.Note, group, name,
+							value, want[name])
+					}
+				}
+				if err != nil || len(got) != len(names) {
+					t.Fatalf("member %d, release %s: group %s reads %v of %v, %v", member, r.Note, group, got, want,
+						err)
+				}
+			}
+		}
+		for key := range c.old.byApp["shop"] {
+			if !pinned[key] {
+				t.Fatalf("member %d keeps %s, which no release has", member, key)
+			}
+		}
+		if whole := string(encode(s.Release)); strings.Contains(whole, "value ") {
+			t.Fatalf("a release tells a value: %s", whole)
+		}
+	}
+}
+
+// TestMachinesBeginWithTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the
+// release that is wanted and of the one from before read what it was made with, at each member; and nothing else is kept.
+func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"},
+			of: map[string]map[string]string{}, at: morning}
+		c := v.all[0]
+		_, err := c.CreateApp("shop", "", "", "")
+		zero := "value 0"
+		if err == nil {
+			_, _, err = c.SetSecrets("shop", map[string]*string{"A": &zero})
+		}
+		if err == nil {
+			_, err = c.Deploy("shop", readers("0"), "ann", nil, nil, v.at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.of[v.head(rt).Release] = maps.Clone(v.newest)
+		any := func(rt *rapid.T) *teller { return rapid.SampledFrom(v.all).Draw(rt, "member") }
+		end := func(rt *rapid.T, undo bool) {
+			h := v.head(rt)
+			p := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done,
+				Undo: undo && h.Before != nil}
+			if err := any(rt).SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+				Progress: p}); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"": func(rt *rapid.T) { v.at = v.at.Add(time.Second); v.check(rt) },
+			"store": func(rt *rapid.T) {
+				values, _ := v.draw(rt)
+				if _, _, err := any(rt).SetSecrets("shop", values); err != nil {
+					rt.Fatal(err)
+				}
+				v.newest = changed(v.newest, values)
+			},
+			"roll": func(rt *rapid.T) {
+				values, _ := v.draw(rt)
+				was := v.inForce(rt)
+				x, err := any(rt).RollSecrets("shop", values, "ann", nil, v.at)
+				if fault.CodeOf(err) == "no_secret" { // A is to go, which a group names
+					return
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+				v.newest = changed(v.newest, values)
+				if x.Head != nil {
+					v.of[x.Head.Release] = changed(was, values)
+				}
+			},
+			"deploy the newest": func(rt *rapid.T) {
+				x, err := any(rt).RollSecrets("shop", nil, "ann", nil, v.at)
+				if err == nil && x.Head != nil {
+					v.of[x.Head.Release] = maps.Clone(v.newest)
+				}
+			},
+			"deploy": func(rt *rapid.T) {
+				h, err := any(rt).Deploy("shop", readers(fmt.Sprint(v.at.Unix())), "ann", nil, nil, v.at)
+				if _, there := v.newest["A"]; there != (err == nil) {
+					rt.Fatal(err)
+				}
+				if err == nil {
+					v.of[h.Release] = maps.Clone(v.newest)
+				}
+			},
+			"end":  func(rt *rapid.T) { end(rt, false) },
+			"undo": func(rt *rapid.T) { end(rt, true) },
+			"roll back": func(rt *rapid.T) {
+				list, err := any(rt).Releases("shop")
+				if err != nil {
+					rt.Fatal(err)
+				}
+				list = slices.DeleteFunc(list, func(e ReleaseEntry) bool { return e.Body == nil }) // too old to be kept
+				to := rapid.SampledFrom(list).Draw(rt, "to").Release
+				h, renewed, err := any(rt).Rollback("shop", to, "ann", nil, v.at)
+				if fault.CodeOf(err) == "no_secret" {
+					return
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if _, known := v.of[h.Release]; !known {
+					v.of[h.Release] = maps.Clone(v.of[to])
+					for _, name := range renewed {
+						if delete(v.of[h.Release], name); v.newest[name] != "" {
+							v.of[h.Release][name] = v.newest[name]
+						}
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestTheSecretOfAnOlderMember: a member that keeps no values of before sets one anew, or takes it out; the machines of the
+// release that stands read what they had, and all members are told of it.
+func TestTheSecretOfAnOlderMember(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		a, b := newTeller(t), newTeller(t)
+		one, two := "one", "two"
+		_, err := a.CreateApp("shop", "", "", "")
+		if err == nil {
+			_, _, err = a.SetSecrets("shop", map[string]*string{"A": &one})
+		}
+		if err == nil {
+			_, err = a.Deploy("shop", readers("1"), "ann", nil, nil, morning)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.hear(t, a.told...)
+		a.told, b.told = nil, nil
+		next := &two
+		if gone {
+			next = nil
+		}
+		if _, _, err := a.SetSecrets("shop", map[string]*string{"A": next}); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range a.told {
+			if x.bucket == bucketSecret {
+				b.hear(t, x)
+			}
+		}
+		s, _ := b.Service("shop")
+		if got, err := b.OpenSecrets(replica(s.Release, "one", 0)); err != nil || got["A"] != "one" {
+			t.Errorf("gone %v: %v, %v", gone, got, err)
+		}
+		if len(b.told) != 1 || b.told[0].bucket != bucketOldSecret {
+			t.Errorf("gone %v: told %v", gone, b.told)
+		}
+	}
+}
+
+// TestTheSecretsOfAnOldersRelease: the release after one that a souk made which knew of no keys has none either while the
+// app's secrets are as they were, so that its machines stay; and an undo returns to the values that it had.
+func TestTheSecretsOfAnOldersRelease(t *testing.T) {
+	x := newTeller(t)
+	one, two := "one", "two"
+	_, err := x.CreateApp("shop", "", "", "")
+	if err == nil {
+		_, _, err = x.SetSecrets("shop", map[string]*string{"A": &one})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readers("1")
+	r.Secrets, r.At = 1, morning
+	h := &rollout.Head{Schema: rollout.Schema, Number: 1, Release: r.ID(), Why: rollout.WhyDeploy, At: morning,
+		Rollout: 1}
+	x.hear(t, told{bucketRelease, "shop/" + r.ID(), encode(r)}, told{bucketHead, "shop", encode(h)})
+	h, err = x.Deploy("shop", readers("2"), "ann", nil, nil, morning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := x.Service("shop")
+	if s.Release.Keys != nil || s.Release.Secrets != 1 {
+		t.Fatalf("%+v", s.Release)
+	}
+	done := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done}
+	tenure := rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}
+	if err := x.SetTenure("shop", tenure); err != nil {
+		t.Fatal(err)
+	}
+	rolled, err := x.RollSecrets("shop", map[string]*string{"A": &two}, "ann", nil, morning)
+	if err != nil || !slices.Equal(rolled.Groups, []string{"all", "one"}) {
+		t.Fatalf("%+v, %v", rolled, err)
+	}
+	s, _ = x.Service("shop")
+	for want, r := range map[string]*rollout.Release{"one": s.Before, "two": s.Release} {
+		if got, err := x.OpenSecrets(replica(r, "all", 0)); err != nil || got["A"] != want {
+			t.Errorf("%v, %v, not %s", got, err, want)
+		}
+	}
+	if _, err := x.OpenSecrets(&machine.Machine{App: "shop", Config: &machine.Config{}, Replica: &machine.Replica{
+		Group: "all", Release: strings.Repeat("0", 32), Spec: "x"}}); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a release that is not here: %v", err)
+	}
+}
+
+// TestANamedSecretMustBeThere: a release that reads a secret by name is refused where there is none, and so is its end.
+func TestANamedSecretMustBeThere(t *testing.T) {
+	x := withApp(t, "shop")
+	before := len(x.journal.all)
+	if _, err := x.Deploy("shop", readers("1"), "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" ||
+		!strings.Contains(err.Error(), "group one reads the secret A") {
+		t.Fatal(err)
+	}
+	if _, err := x.Foresee("nobody", readers("1"), "ann", nil, morning); fault.CodeOf(err) != "no_secret" {
+		t.Fatal(err)
+	}
+	file := "FILE"
+	r := wantedRelease("1", 1)
+	r.Groups[0].Config.Files = []machine.File{{GuestPath: "/f", SecretName: &file}}
+	if _, err := x.Deploy("shop", r, "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" {
+		t.Fatal(err)
+	}
+	if len(x.journal.all) != before {
+		t.Fatal("a refused deploy is written")
+	}
+	value := "v"
+	if _, _, err := x.SetSecrets("shop", map[string]*string{"A": &value, "B": &value}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := x.Deploy("shop", readers("1"), "ann", nil, nil, morning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before = len(x.journal.all)
+	_, err = x.RollSecrets("shop", map[string]*string{"A": nil}, "ann", nil, morning)
+	if fault.CodeOf(err) != "no_secret" {
+		t.Fatal(err)
+	}
+	if len(x.journal.all) != before {
+		t.Fatal("a refused change is written")
+	}
+	rolled, err := x.RollSecrets("shop", map[string]*string{"B": nil}, "ann", nil, morning)
+	if err != nil || !slices.Equal(rolled.Groups, []string{"all"}) || rolled.Head.Why != rollout.WhySecrets ||
+		rolled.Head.Before != nil && rolled.Head.Before.Release == h.Release {
+		t.Fatalf("%+v, %v", rolled, err)
+	}
+	raw, err := json.Marshal(x.releases.get("shop/" + rolled.Head.Release).Keys)
+	if err != nil || !strings.HasPrefix(string(raw), `{"A":"20`) {
+		t.Fatalf("%s, %v", raw, err)
+	}
+}

@@ -1,0 +1,86 @@
+package rollout
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// Reads returns when each secret was set that the machines of a group of the release read, by name. It is empty where the
+// release has no keys.
+func (r *Release) Reads(g *Group) map[string]time.Time {
+	all, names := machine.Reads(g.Config)
+	if all {
+		return r.Keys
+	}
+	out := make(map[string]time.Time, len(names))
+	for _, name := range names {
+		if at, there := r.Keys[name]; there {
+			out[name] = at
+		}
+	}
+	return out
+}
+
+// Keyed returns the release with those of the keys that its groups read. lacking are the secrets that a group names and
+// that keys lacks, by the name of the group.
+func (r *Release) Keyed(keys map[string]time.Time) (out *Release, lacking map[string][]string) {
+	next, every := *r, false
+	next.Keys, lacking = map[string]time.Time{}, map[string][]string{}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.Config == nil {
+			continue // Check refuses it
+		}
+		all, names := machine.Reads(g.Config)
+		every = every || all
+		for _, name := range names {
+			if at, there := keys[name]; there {
+				next.Keys[name] = at
+			} else {
+				lacking[g.Name] = append(lacking[g.Name], name)
+			}
+		}
+	}
+	if every {
+		next.Keys = maps.Clone(keys)
+		if next.Keys == nil {
+			next.Keys = map[string]time.Time{}
+		}
+	}
+	return &next, lacking
+}
+
+// Reread returns the groups that read another secret by r than by the release before, sorted; before may be nil.
+func (r *Release) Reread(before *Release) (groups []string) {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if before == nil || before.Group(g.Name) == nil || len(r.changed(before, g)) > 0 {
+			groups = append(groups, g.Name)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// alike reports whether two groups make the same machines but for their secrets.
+func (g *Group) alike(o *Group) bool { return g.spec(0, nil, 0) == o.spec(0, nil, 0) }
+
+// changed returns, sorted, the secrets that a group of r reads and that are not those of the release before.
+func (r *Release) changed(before *Release, g *Group) (names []string) {
+	now, was := r.Reads(g), before.Reads(g)
+	for name, at := range now {
+		if old, there := was[name]; !there || !old.Equal(at) {
+			names = append(names, name)
+		}
+	}
+	for name := range was {
+		if _, there := now[name]; !there {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

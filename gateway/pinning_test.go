@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/machine"
+)
+
+// tags is a registry of which images mean what.
+type tags struct {
+	mu    sync.Mutex
+	means map[string]string
+	asked int
+}
+
+func (x *tags) Resolve(_ context.Context, name string) (image.Resolved, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.asked++
+	digest, there := x.means[name]
+	if !there {
+		return image.Resolved{}, fault.New(fault.NotFound, "image_unknown", "nobody has it")
+	}
+	return image.Resolved{Digest: "sha256:" + strings.Repeat(digest, 64), Here: digest == "e"}, nil
+}
+
+// TestImagesOfAReleaseArePinned: a release has the digest that each of its tags means when it is made; a plan tells that one
+// has moved, a rollback returns to the one of before, and a tag that nobody knows is refused.
+func TestImagesOfAReleaseArePinned(t *testing.T) {
+	s := newShop(t).open()
+	x := &tags{means: map[string]string{"demo:1": "a", "demo:2": "b"}}
+	s.with(func(o *Options) { o.Images = x })
+	const release = `{"groups":[{"name":"web","config":{"image":"demo:1"}},{"name":"api","config":{"image":"demo:1"}},` +
+		`{"name":"job","config":{"image":"demo:2"}},{"name":"own","config":{"image":"souk/host","init":{"exec":["/b"]}}}]}`
+	var made api.ReleaseMade
+	s.want(201, "POST", "/v1/souk/apps/a/releases", release).into(t, &made)
+	images := func() (out []string) {
+		service, _ := s.catalog.Service("a")
+		for _, g := range service.Release.Groups {
+			out = append(out, machine.ShortImage(g.Config.Image))
+		}
+		return out
+	}
+	first := "demo:1@aaaaaaaaaaaa demo:1@aaaaaaaaaaaa demo:2@bbbbbbbbbbbb souk/host"
+	if got := strings.Join(images(), " "); got != first || x.asked != 2 || len(made.ImagesHere) > 0 {
+		t.Fatal(got, x.asked, made)
+	}
+	service, _ := s.catalog.Service("a")
+	m := s.launch(`{"config":{"image":"demo:1"}}`)
+	known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+	next := *known
+	next.Replica = &machine.Replica{Group: "web", Spec: service.Release.Spec(service.Release.Group("web"), 0)}
+	next.Ready = true
+	s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+	x.means["demo:1"] = "c"
+	var p api.ReleasePlan
+	s.want(200, "POST", "/v1/souk/apps/a/plan-release", release).into(t, &p)
+	if r := p.Groups[0].Replicas[0]; r.Why == "" || r.Does != "update" {
+		t.Fatalf("%+v", p.Groups[0])
+	}
+	s.want(201, "POST", "/v1/souk/apps/a/releases", release)
+	if got := images()[0]; got != "demo:1@cccccccccccc" {
+		t.Fatal(got)
+	}
+	s.want(200, "POST", "/v1/souk/apps/a/rollback", `{"release":"`+made.Release+`"}`)
+	if got := strings.Join(images(), " "); got != first {
+		t.Fatal(got)
+	}
+	head := func() uint64 { service, _ := s.catalog.Service("a"); return service.Head.Number }
+	before := head()
+	for _, path := range []string{"releases", "plan-release"} {
+		gone := strings.ReplaceAll(release, "demo:2", "ghcr.io/me/gone:1")
+		e := s.want(422, "POST", "/v1/souk/apps/a/"+path, gone).failure(t)
+		if e.Souk.Code != "image_unknown" || !strings.Contains(e.Error, "group job has the image ghcr.io/me/gone:1") {
+			t.Error(e)
+		}
+	}
+	if head() != before {
+		t.Error("a refused release is written")
+	}
+	x.means["demo:2"] = "e"
+	s.want(201, "POST", "/v1/souk/apps/a/releases", release).into(t, &made)
+	if len(made.ImagesHere) != 1 || made.ImagesHere[0] != "demo:2" {
+		t.Errorf("%+v", made)
+	}
+}

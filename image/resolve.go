@@ -1,0 +1,42 @@
+package image
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Resolved is what a name means now.
+type Resolved struct {
+	Digest string // of the manifest, or of the index of several platforms
+	// Here: the image of this store was taken: it was loaded from a file under the name, or the registry does not answer.
+	Here bool
+}
+
+// Resolve finds out which image a name means now, and brings nothing. Its registry is asked, unless the name has a digest
+// or was given to an image that was loaded here; one that cannot be asked has the image that is here by the name mean it.
+func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
+	ref, err := Parse(name)
+	if err != nil {
+		return Resolved{}, err
+	}
+	if ref.Digest != "" {
+		return Resolved{Digest: ref.Digest}, nil
+	}
+	here, lacks := s.Get(name)
+	if lacks == nil && here.source == "" {
+		return Resolved{Digest: here.Digest, Here: true}, nil
+	}
+	doc, err := s.remote.Manifest(ctx, ref, maxDocument, manifestTypes)
+	switch {
+	case err == nil:
+		if _, err := parseDocument(doc.Raw, ref.String()); err != nil {
+			return Resolved{}, err
+		}
+		return Resolved{Digest: hashOf(doc.Raw).String()}, nil
+	case lacks == nil && !fault.Is(err, fault.NotFound):
+		return Resolved{Digest: cmp.Or(here.Index, here.Digest), Here: true}, nil
+	}
+	return Resolved{}, err
+}
