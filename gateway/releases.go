@@ -109,8 +109,8 @@ func (a *releasesAPI) release(ctx context.Context, app *catalog.App, in *api.New
 		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
-		return nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are of "+
-			"a release_command, and there is none: say one, or leave them out")
+		return nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are "+
+			"of a release_command, and there is none: say one, or leave them out")
 	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
