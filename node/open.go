@@ -101,7 +101,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Runtime:  r,
 			Images:   n.images,
 			Sized:    n.o.Sized,
-			Secrets:  n.catalog.OpenSecrets,
+			Secrets:  awaitSecrets(ctx, n.catalog.OpenSecrets),
 			Tasks:    tasks,
 			Drain:    n.drain,
 			MayBegin: mayBegin,

@@ -1,6 +1,7 @@
 package rollouts
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -78,12 +79,16 @@ func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err e
 
 // giveImage has each member load the image that the service's machines are of.
 func giveImage(ctx context.Context, dir string, agents *live.Agents, ids []string) error {
+	archive, err := container.Image(dir+"/image", webImage)
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(archive)
+	if err != nil {
+		return failure(err, "the image cannot be made")
+	}
 	for i, a := range agents.List {
-		archive, err := container.Image(dir+"/image-"+ids[i], webImage)
-		if err != nil {
-			return err
-		}
-		if _, err := a.Client.LoadImages(ctx, ids[i], "the benchmark's", archive); err != nil {
+		if _, err := a.Client.LoadImages(ctx, ids[i], "the benchmark's", bytes.NewReader(raw)); err != nil {
 			return failure(err, "a member did not take the image")
 		}
 	}
