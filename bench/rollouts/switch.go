@@ -24,7 +24,7 @@ import (
 const wantSwitch = 50
 
 // askEvery is the pace of the requests through each member.
-const askEvery = 4 * time.Millisecond
+const askEvery = 8 * time.Millisecond
 
 const (
 	colours  = "colours" // the app
