@@ -14,7 +14,7 @@ func TestClientLinksLittle(t *testing.T) {
 		"unixsock",
 		// pure: what it answers with
 		"auction", "backoff", "decision", "jobs", "quota", "market", "placement", "policy/whatif", "fsm",
-		"scheduler/offers", "core/rollout",
+		"scheduler/offers", "core/rollout", "core/cron",
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // the zones of jobs, for hosts that have none
 
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/request"

@@ -5,7 +5,6 @@ package cron
 
 import (
 	"time"
-	_ "time/tzdata" // for hosts that have none
 )
 
 // Schedule is the times at which a job is due.
