@@ -28,21 +28,13 @@ type ReleasePlan struct {
 	Groups []PlannedGroup `json:"groups"`
 	// Credits is how many credits an hour its first step costs the budget of the app's namespace more; left out: it has none.
 	Credits float64  `json:"credits_per_hour,omitempty"`
-	Held    *Booking `json:"held,omitempty"` // the room that is held; none: none was asked for, or it does not fit
+	Held    *Booking `json:"held,omitempty"` // of HoldRelease: the room that is held; none: there is none to hold
 	// Jobs lists the groups that run at times and that would run otherwise from then on, or not any more.
 	Jobs []string `json:"jobs"`
 	// Command says that the release's command would run before anything else is done.
 	Command bool `json:"command,omitempty"`
 	// ImagesHere are as in ReleaseMade.
 	ImagesHere []string `json:"images_here,omitempty"`
-}
-
-// ReleaseToPlan is a release that is not made yet.
-type ReleaseToPlan struct {
-	NewRelease
-	// Hold has workers keep the room of the machines that the release makes first, for a minute. The answer's "held",
-	// sent with the release, gives it to them.
-	Hold bool `json:"hold,omitempty"`
 }
 
 // Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it

@@ -12,6 +12,7 @@ import (
 const (
 	CreateRelease   Op = "POST /v1/souk/apps/{app}/releases"
 	PlanRelease     Op = "POST /v1/souk/apps/{app}/plan-release"
+	HoldRelease     Op = "POST /v1/souk/apps/{app}/hold-release"
 	ListReleases    Op = "GET /v1/souk/apps/{app}/releases"
 	GetRelease      Op = "GET /v1/souk/apps/{app}/releases/{release}"
 	ScaleService    Op = "POST /v1/souk/apps/{app}/scale"
@@ -29,8 +30,10 @@ func releaseRoutes() []Route {
 	return []Route{
 		{Op: CreateRelease, Verb: VerbCreate, Kind: KindService, In: NewRelease{}, Out: ReleaseMade{}, Code: 201,
 			About: "Make a release of an app, and have it wanted from now on."},
-		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: ReleaseToPlan{}, Out: ReleasePlan{},
+		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
 			About: "Say what a new release would do to an app's machines, and whether there is room; nothing changes."},
+		{Op: HoldRelease, Verb: VerbCreate, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
+			About: "Plan a new release, and have workers keep the room of the machines that it makes first for a minute."},
 		{Op: ListReleases, Verb: VerbList, Kind: KindService, Out: ReleaseList{},
 			About: "List the releases of an app: the one that is wanted, then the others, newest first."},
 		{Op: GetRelease, Verb: VerbGet, Kind: KindService, Out: Release{},
@@ -282,7 +285,7 @@ type AutoscaleStatus struct {
 	Max    int            `json:"max"`
 	Metric rollout.Metric `json:"metric"`
 	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
-	Off    bool           `json:"off,omitempty"`   // somebody set the number to 0
+	Off    bool           `json:"off,omitempty"`   // it was scaled to 0 by hand
 	Load   int            `json:"load"`            // of all its machines, as last told
 	From   int            `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
 	At     *time.Time     `json:"at,omitempty"`    // when it chose
@@ -311,7 +314,7 @@ type JobRun struct {
 	At      time.Time        `json:"at"`  // when it was due
 	Why     machine.Run      `json:"why"` // scheduled or triggered
 	State   machine.State    `json:"state"`
-	Exit    *int             `json:"exit,omitempty"`    // its exit code; -1: nobody saw it; none: it goes on, or was not started
+	Exit    *int             `json:"exit,omitempty"`    // its exit code; -1: unknown; none: it still runs, or never started
 	Ended   string           `json:"ended,omitempty"`   // why it ended, as far as it says more
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
 }

@@ -240,10 +240,10 @@ type Rolled struct {
 	Groups  []string      // that read another secret than before, sorted
 }
 
-// RollSecrets sets an app's secrets as SetSecrets does, and in the same commit makes the release of its service that is in
-// force anew with them: the groups that read one of them get other machines. Secrets that values leaves out stay as
-// that release has them; where it is empty all become the newest. Where nothing of a service reads what has changed, no
-// release is made. parent is as for Deploy.
+// RollSecrets sets an app's secrets as SetSecrets does. In the same commit it copies the release in force with the new
+// versions, so that the groups which read a changed secret get new machines. Secrets that are not in values keep the
+// version of that release; an empty values takes the newest version of all. If no group reads a changed secret, no release
+// is made. parent is as for Deploy.
 func (c *Catalog) RollSecrets(app string, values map[string]*string, by string, parent *string,
 	now time.Time) (Rolled, error) {
 	c.write.Lock()
@@ -321,8 +321,9 @@ func (c *Catalog) rolled(app string, values map[string]*string, by string, paren
 	return s, out, made, err
 }
 
-// renewed returns a release of before as it can be wanted again, and the secrets of which it has the newest values since its
-// own are erased; nil: it is as it was. The caller holds write.
+// renewed returns a copy of an earlier release that can be rolled back to, with the newest values of those of its secrets
+// whose own values are erased, and their names. nil: no value is erased, and the release can be used as it is. The caller
+// holds write.
 func (c *Catalog) renewed(app string, h *rollout.Head, r *rollout.Release, by string,
 	now time.Time) (*rollout.Release, []string, error) {
 	a, gone := c.apps.all[app], []string(nil)

@@ -240,8 +240,8 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 	})
 }
 
-// TestTheSecretOfAnOlderMember: a member that keeps no values of before sets one anew, or takes it out; the machines of the
-// release that stands read what they had, and all members are told of it.
+// TestTheSecretOfAnOlderMember: a member of an older version, which keeps no earlier values, changes or deletes a secret.
+// Machines of the current release still read the value they had, and the other members learn of the change.
 func TestTheSecretOfAnOlderMember(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		a, b := newTeller(t), newTeller(t)
@@ -326,7 +326,8 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 	}
 }
 
-// TestANamedSecretMustBeThere: a release that reads a secret by name is refused where there is none, and so is its end.
+// TestANamedSecretMustBeThere: a release that names a secret is refused if the secret does not exist, and a secret that a
+// release names cannot be deleted.
 func TestANamedSecretMustBeThere(t *testing.T) {
 	x := withApp(t, "shop")
 	before := len(x.journal.all)

@@ -151,8 +151,8 @@ func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollo
 }
 
 // Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
-// rollout. Numbers that somebody set stay as over a deploy. Where values of its secrets are erased, a release is made that
-// is as it was, with their newest values, and renewed names them. Errors are those of Scale, and of
+// rollout. Counts set by hand stay, as over a deploy. If values of its secrets are erased, a copy of the release with the
+// newest values is made instead, and renewed names those secrets. Errors are those of Scale, and of
 // rollout.Rollout.Rollback.
 func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (h *rollout.Head, renewed []string,
 	err error) {

@@ -55,8 +55,8 @@ func (s *Service) InForce() (*rollout.Release, uint64) {
 	return s.Release, in.Restarted
 }
 
-// Applied returns the release by which machines are made now, with how often they were to be restarted: that in force,
-// or where its command has not ended with 0 the one before. nil: there is none, or it is not here.
+// Applied returns the release that machines are made from now, and its count of restarts: the release in force, or the one
+// before it while the release command has not succeeded. nil: there is no such release, or this member does not have it.
 func (s *Service) Applied() (*rollout.Release, uint64) {
 	r, restarted := s.InForce()
 	p := s.Tenure.Progress

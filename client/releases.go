@@ -16,10 +16,15 @@ func (c ReleaseCalls) Deploy(ctx context.Context, app string, in api.NewRelease)
 }
 
 // PlanRelease says what a Deploy would do, and whether there is room for it. Nothing changes; the app need not be there.
-// hold has the room that it makes use of first held for a minute (api.NewRelease.Held).
-func (c ReleaseCalls) PlanRelease(ctx context.Context, app string, in api.NewRelease,
-	hold bool) (p api.ReleasePlan, err error) {
-	err = c.do(ctx, newCall(api.PlanRelease, app).withBody(api.ReleaseToPlan{NewRelease: in, Hold: hold}), &p)
+func (c ReleaseCalls) PlanRelease(ctx context.Context, app string, in api.NewRelease) (p api.ReleasePlan, err error) {
+	err = c.do(ctx, newCall(api.PlanRelease, app).withBody(in), &p)
+	return p, err
+}
+
+// HoldRelease plans a release, and has the room of the machines that it makes first held for a minute: the answer's Held,
+// sent with the Deploy, gives it to them.
+func (c ReleaseCalls) HoldRelease(ctx context.Context, app string, in api.NewRelease) (p api.ReleasePlan, err error) {
+	err = c.do(ctx, newCall(api.HoldRelease, app).withBody(in), &p)
 	return p, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/image"
@@ -19,14 +20,17 @@ import (
 // Images finds out which image a name means. The image store of the host does.
 type Images interface {
 	Resolve(ctx context.Context, name string) (image.Resolved, error)
+	// Known is Resolve without asking a registry: false where no image is here by the name.
+	Known(name string) (image.Resolved, bool)
 }
 
 // pinTime bounds how long the registries of a release may take to say what its images are.
 const pinTime = 10 * time.Second
 
 // pin has each group of a release name its image with the digest that its name means now, so that all machines of the
-// release are of the same one. It returns the names of those images that were taken as they are on this host.
-func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release) (here []string, err error) {
+// release are of the same one. It returns the names of those images that were taken as they are on this host. ask allows
+// that registries are asked: who may only read may not have this host connect to whatever address a name has.
+func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release, ask bool) (here []string, err error) {
 	if a.images == nil {
 		return nil, nil
 	}
@@ -48,9 +52,9 @@ func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release) (here []strin
 	all.SetLimit(8)
 	for name, group := range groups {
 		all.Go(func() error {
-			x, err := a.images.Resolve(ctx, name)
+			x, err := a.meant(ctx, group, name, ask)
 			if err != nil {
-				return unresolved(group, name, err)
+				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -72,6 +76,24 @@ func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release) (here []strin
 	}
 	slices.Sort(here)
 	return here, nil
+}
+
+// meant returns which image a group's name means.
+func (a *releasesAPI) meant(ctx context.Context, group, name string, ask bool) (image.Resolved, error) {
+	if !ask {
+		x, known := a.images.Known(name)
+		if !known {
+			return x, fault.New(fault.Denied, "role", "group %s has the image %s, which is not at this member, and a "+
+				"token that may not deploy does not have its registry asked: name the image with its digest, or use a "+
+				"token with the role %s", group, clip(name, 120), api.RoleOperator)
+		}
+		return x, nil
+	}
+	x, err := a.images.Resolve(ctx, name)
+	if err != nil {
+		return x, unresolved(group, name, err)
+	}
+	return x, nil
 }
 
 // unresolved is the error of an image of which nobody says what it is.

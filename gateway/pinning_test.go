@@ -31,6 +31,13 @@ func (x *tags) Resolve(_ context.Context, name string) (image.Resolved, error) {
 	return image.Resolved{Digest: "sha256:" + strings.Repeat(digest, 64), Here: digest == "e"}, nil
 }
 
+func (x *tags) Known(name string) (image.Resolved, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	digest := x.means[name]
+	return image.Resolved{Digest: "sha256:" + strings.Repeat("e", 64), Here: true}, digest == "e"
+}
+
 // TestImagesOfAReleaseArePinned: a release has the digest that each of its tags means when it is made; a plan tells that one
 // has moved, a rollback returns to the one of before, and a tag that nobody knows is refused.
 func TestImagesOfAReleaseArePinned(t *testing.T) {
@@ -89,5 +96,35 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	s.want(201, "POST", "/v1/souk/apps/a/releases", release).into(t, &made)
 	if len(made.ImagesHere) != 1 || made.ImagesHere[0] != "demo:2" {
 		t.Errorf("%+v", made)
+	}
+}
+
+// TestAViewerHasNoRegistryAsked: a plan of a token that may only read takes the images that are here, asks nobody for
+// others, and cannot have room held.
+func TestAViewerHasNoRegistryAsked(t *testing.T) {
+	s := newShop(t).open()
+	x := &tags{means: map[string]string{"demo:1": "e", "demo:2": "b"}}
+	s.with(func(o *Options) { o.Images, o.Tokens = x, roleTokens{} })
+	ask := func(path, image, role string) reply {
+		return s.send("POST", "/v1/souk/apps/a/"+path, `{"groups":[{"name":"web","config":{"image":"`+image+`"}}]}`,
+			"Authorization: Bearer "+role)
+	}
+	if r := ask("plan-release", "demo:1", "viewer"); r.code != 200 || x.asked != 0 {
+		t.Error(r.code, r.raw, x.asked)
+	}
+	if r := ask("plan-release", "demo:2", "viewer"); r.code != 403 || x.asked != 0 ||
+		!strings.Contains(r.raw, "name the image with its digest") {
+		t.Error(r.code, r.raw, x.asked)
+	}
+	if r := ask("hold-release", "demo:1", "viewer"); r.code != 403 {
+		t.Error(r.code, r.raw)
+	}
+	if r := ask("plan-release", "demo:2", "operator"); r.code != 200 || x.asked != 1 {
+		t.Error(r.code, r.raw, x.asked)
+	}
+	var p api.ReleasePlan
+	r := ask("hold-release", "demo:1", "operator")
+	if r.into(t, &p); r.code != 200 || p.Held == nil || len(p.Held.At) != 1 {
+		t.Error(r.code, r.raw)
 	}
 }

@@ -19,9 +19,17 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// plan says what a new release would do, and whether there is room for its first step. It changes nothing, but for room
-// that it has held.
+// plan says what a new release would do, and whether there is room for its first step. It changes nothing.
 func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
+	return a.foresee(w, r, false)
+}
+
+// planAndHold is plan, and has workers hold that room for a while.
+func (a *releasesAPI) planAndHold(w http.ResponseWriter, r *http.Request) error {
+	return a.foresee(w, r, true)
+}
+
+func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool) error {
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	switch {
 	case fault.CodeOf(err) == "app_not_found":
@@ -29,11 +37,11 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	var in api.ReleaseToPlan
+	var in api.NewRelease
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, here, err := a.release(r.Context(), &app, &in.NewRelease)
+	release, here, err := a.release(r, &app, &in)
 	if err != nil {
 		return err
 	}
@@ -49,7 +57,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	held := (*rollout.Booking)(nil)
-	if in.Hold && t.fits() == api.FitsNow {
+	if hold && t.fits() == api.FitsNow {
 		held = a.hold(r.Context(), t)
 	}
 	out := t.answer(app.Name)

@@ -62,6 +62,7 @@ func (a *releasesAPI) handlers() handlers {
 	return handlers{
 		api.CreateRelease:   a.create,
 		api.PlanRelease:     a.plan,
+		api.HoldRelease:     a.planAndHold,
 		api.ListReleases:    a.list,
 		api.GetRelease:      a.get,
 		api.ScaleService:    a.scale,
@@ -87,7 +88,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, here, err := a.release(r.Context(), &app, &in)
+	release, here, err := a.release(r, &app, &in)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 
 // release returns the release that a body says, filled in and checked as of a machine's create, its images with their
 // digests. here are those of which this host's was taken.
-func (a *releasesAPI) release(ctx context.Context, app *catalog.App, in *api.NewRelease) (release *rollout.Release,
+func (a *releasesAPI) release(r *http.Request, app *catalog.App, in *api.NewRelease) (release *rollout.Release,
 	here []string, err error) {
 	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
 	if len(in.ReleaseCommand) > 0 {
@@ -122,7 +123,7 @@ func (a *releasesAPI) release(ctx context.Context, app *catalog.App, in *api.New
 			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
 			Cron: g.Cron})
 	}
-	here, err = a.pin(ctx, release)
+	here, err = a.pin(r.Context(), release, mayDeploy(r))
 	return release, here, err
 }
 
@@ -151,6 +152,13 @@ func (a *releasesAPI) group(app string, g *api.NewGroup) error {
 		return err
 	}
 	return a.broker.FreeOutside(app, g.Config)
+}
+
+// mayDeploy reports whether a request has a token that may make releases.
+func mayDeploy(r *http.Request) bool {
+	return slices.ContainsFunc(of(r).who, func(t api.Token) bool {
+		return t.Role.May(api.Route{Verb: api.VerbCreate, Kind: api.KindService})
+	})
 }
 
 // caller returns the name of the token that a request came with.

@@ -24,9 +24,9 @@ func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 	if ref.Digest != "" {
 		return Resolved{Digest: ref.Digest}, nil
 	}
-	here, lacks := s.Get(name)
-	if lacks == nil && here.source == "" {
-		return Resolved{Digest: here.Digest, Here: true}, nil
+	here, loaded, there := s.hereBy(name)
+	if loaded {
+		return here, nil
 	}
 	doc, err := s.remote.Manifest(ctx, ref, maxDocument, manifestTypes)
 	switch {
@@ -35,8 +35,26 @@ func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 			return Resolved{}, err
 		}
 		return Resolved{Digest: hashOf(doc.Raw).String()}, nil
-	case lacks == nil && !fault.Is(err, fault.NotFound):
-		return Resolved{Digest: cmp.Or(here.Index, here.Digest), Here: true}, nil
+	case there && !fault.Is(err, fault.NotFound):
+		return here, nil
 	}
 	return Resolved{}, err
+}
+
+// Known returns the image that is here by a name. false: there is none.
+func (s *Store) Known(name string) (Resolved, bool) {
+	here, _, there := s.hereBy(name)
+	return here, there
+}
+
+// hereBy returns the image that is here by a name, and whether it was loaded from a file rather than pulled.
+func (s *Store) hereBy(name string) (here Resolved, loaded, there bool) {
+	x, err := s.Get(name)
+	if err != nil {
+		return here, false, false
+	}
+	if x.source == "" {
+		return Resolved{Digest: x.Digest, Here: true}, true, true
+	}
+	return Resolved{Digest: cmp.Or(x.Index, x.Digest), Here: true}, false, true
 }

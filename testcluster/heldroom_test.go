@@ -32,7 +32,7 @@ func TestPlannedRoomIsKept(t *testing.T) {
 		c.Until("the app is there", func() bool { _, err := c.Client(i).App(t.Context(), app); return err == nil })
 	}
 	in := hostRelease(3, 768) // one fits at each worker
-	p, err := c.Client(0).PlanRelease(t.Context(), app, in, true)
+	p, err := c.Client(0).HoldRelease(t.Context(), app, in)
 	if err != nil || p.Fits != api.FitsNow || p.Held == nil || len(p.Held.At) != 3 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -59,7 +59,7 @@ func TestPlannedRoomIsKept(t *testing.T) {
 		}
 		return true
 	})
-	again, err := c.Client(2).PlanRelease(t.Context(), app, hostRelease(3, 900), true)
+	again, err := c.Client(2).HoldRelease(t.Context(), app, hostRelease(3, 900))
 	if err != nil || again.Fits != api.FitsLater || again.Held != nil {
 		t.Fatalf("%+v, %v", again, err)
 	}

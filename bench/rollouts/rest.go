@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/wait"
 )
 
-// What a service that rests may take.
+// The limits for a service at rest.
 const (
 	wantCPU    = 1 // percent of a core, of all services
 	wantMemory = 4 // KB of one service

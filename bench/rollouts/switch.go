@@ -73,7 +73,7 @@ func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err e
 		return row, failure(err, "the service did not come up")
 	}
 	row, err = switchAll(ctx, o, agents, doors)
-	// The app goes before its machines, which would be made anew.
+	// The app goes first: else its machines are replaced as Close destroys them.
 	return row, errors.Join(err, agents.List[0].Client.DestroyApp(ctx, colours))
 }
 

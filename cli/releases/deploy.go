@@ -95,7 +95,11 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		return err
 	}
 	if !o.noPlan {
-		p, err := cl.PlanRelease(ctx, app, m.Release, !o.plan)
+		ask := cl.HoldRelease
+		if o.plan {
+			ask = cl.PlanRelease
+		}
+		p, err := ask(ctx, app, m.Release)
 		switch {
 		case err != nil:
 			return err

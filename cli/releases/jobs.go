@@ -75,7 +75,7 @@ func nextText(j *api.JobStatus, now time.Time) string {
 		j.Next.Local().Format(time.DateTime))
 }
 
-// endCell says how a run ended, or that it goes on.
+// endCell tells how a run ended, or that it still runs.
 func endCell(r *api.JobRun) cli.Cell {
 	switch {
 	case r.Unheard:
