@@ -33,7 +33,7 @@ func releaseRoutes() []Route {
 		{Op: PlanRelease, Verb: VerbPlan, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
 			About: "Say what a new release would do to an app's machines, and whether there is room; nothing changes."},
 		{Op: HoldRelease, Verb: VerbCreate, Kind: KindService, In: NewRelease{}, Out: ReleasePlan{},
-			About: "Plan a new release, and have workers keep the room of the machines that it makes first for a minute."},
+			About: "Plan a new release, and have workers hold the room of the machines that it makes first."},
 		{Op: ListReleases, Verb: VerbList, Kind: KindService, Out: ReleaseList{},
 			About: "List the releases of an app: the one that is wanted, then the others, newest first."},
 		{Op: GetRelease, Verb: VerbGet, Kind: KindService, Out: Release{},

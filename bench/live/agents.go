@@ -147,7 +147,7 @@ func (c *Agents) Close() {
 	defer cancel()
 	for _, a := range c.List {
 		if a.Client != nil {
-			_ = DestroyAll(ctx, a.Client, "")
+			destroyApps(ctx, a.Client)
 		}
 	}
 	for _, a := range c.List {

@@ -125,7 +125,7 @@ func (s *Souk) End() {
 	if s.Client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		_ = DestroyAll(ctx, s.Client, "")
+		destroyApps(ctx, s.Client)
 	}
 	_ = s.Stop()
 	EndReapers(s.State)
@@ -171,6 +171,19 @@ func ReapersBelow(dir string) []int {
 
 // Processes returns souk and its reapers.
 func (s *Souk) Processes() []int { return append(ReapersBelow(s.State), s.Cmd.Process.Pid) }
+
+// destroyApps destroys all apps with their machines: those of a service alone would be replaced. It is a clean-up: what fails
+// is passed over.
+func destroyApps(ctx context.Context, cl *client.Client) {
+	apps, _ := cl.Apps(ctx)
+	var g errgroup.Group
+	g.SetLimit(16)
+	for _, a := range apps {
+		g.Go(func() error { return cl.DestroyApp(ctx, a.Name) })
+	}
+	_ = g.Wait()
+	_ = DestroyAll(ctx, cl, "")
+}
 
 // DestroyAll destroys every machine of an app, or of all apps.
 func DestroyAll(ctx context.Context, cl *client.Client, app string) error {

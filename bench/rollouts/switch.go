@@ -3,7 +3,6 @@ package rollouts
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,9 +71,7 @@ func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err e
 	if _, err := roll(ctx, agents.List[0].Client, colours, colouredRelease(o, 0)); err != nil {
 		return row, failure(err, "the service did not come up")
 	}
-	row, err = switchAll(ctx, o, agents, doors)
-	// The app goes first: else its machines are replaced as Close destroys them.
-	return row, errors.Join(err, agents.List[0].Client.DestroyApp(ctx, colours))
+	return switchAll(ctx, o, agents, doors)
 }
 
 // giveImage has each member load the image that the service's machines are of.
