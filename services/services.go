@@ -30,7 +30,8 @@ const (
 	awaitFor  = 15 * time.Second
 	gather    = time.Millisecond // at least, that changes of the fleet are looked at together
 	share     = 20               // of its time a part in so many is spent on looking, while the fleet changes
-	busyShare = 4                // the same, while there is something to do
+	busyShare = 4                // the same, while orders are given
+	busyFor   = time.Second      // after an order: what lacks room for long is no reason to look more often
 	mostUnder = 128              // orders under way; others wait for their turn
 	tellAgain = time.Second      // after a term that could not be written
 )
@@ -102,7 +103,7 @@ type kept struct {
 	due     time.Time
 	steward *rollout.Steward // nil: another member carries it
 	writing bool             // its term is being written
-	busy    bool             // this process carries it, and it is not as it is to be
+	ordered time.Time        // when its newest order was given
 	over    oversight
 }
 
@@ -175,7 +176,7 @@ func (s *Services) changed(app string) *kept {
 }
 
 // look looks at the services of which something has changed, or whose time has come. It returns when the fleet is past
-// what was looked at, for how long there is nothing to do if it is not, and whether any service is not as it is to be.
+// what was looked at, for how long there is nothing to do if it is not, and whether orders were given of late.
 func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Duration, busy bool) {
 	for _, app := range s.o.Catalog.TakeMovedServices() {
 		s.changed(app)
@@ -210,7 +211,7 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 		if !k.due.IsZero() {
 			next = min(next, k.due.Sub(now))
 		}
-		busy = busy || k.busy
+		busy = busy || now.Sub(k.ordered) < busyFor
 	}
 	return snapshot.Past(), max(next, 0), busy
 }
@@ -226,7 +227,6 @@ func (s *Services) stewards() []cluster.WorkerID {
 // lookAt looks at one service. It returns false where there is nothing to remember of it.
 func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	wanted, is := s.o.Catalog.Service(k.app)
-	k.busy = false
 	if !is || wanted.App.Deleting || wanted.Release == nil {
 		k.steward = nil
 		return k.writing
@@ -247,7 +247,10 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		return true // it is looked at when that is done
 	}
 	n := k.steward.Step(now, s.want(&wanted), s.watch.standing(k.app))
-	k.due, k.busy = n.Again, n.Busy
+	k.due = n.Again
+	if len(n.Orders) > 0 {
+		k.ordered = now
+	}
 	next := wanted.Tenure
 	switch {
 	case n.Term > 0:
