@@ -160,7 +160,7 @@ func (k *keeper) settled(ctx context.Context) (wrong []string) {
 			} else {
 				why = err.Error()
 			}
-		} else if why = k.lacks(ctx, head, *last.Groups[0].Replicas); why == "" {
+		} else if why = k.lacks(ctx, head); why == "" {
 			return nil
 		}
 		if wait(ctx, askPause) != nil {
@@ -170,7 +170,7 @@ func (k *keeper) settled(ctx context.Context) (wrong []string) {
 }
 
 // lacks says what of a service is not as a head wants it, as each member sees it; "" for nothing.
-func (k *keeper) lacks(ctx context.Context, head string, web int) string {
+func (k *keeper) lacks(ctx context.Context, head string) string {
 	for _, m := range k.ms {
 		s, err := m.cl.Service(ctx, k.app)
 		switch {
@@ -183,7 +183,7 @@ func (k *keeper) lacks(ctx context.Context, head string, web int) string {
 		}
 		for i := range s.Groups {
 			g := &s.Groups[i]
-			if g.Ready != g.Wanted || len(g.Slots) != g.Wanted || g.Name == "web" && g.Wanted != web {
+			if g.Ready != g.Wanted || len(g.Slots) != g.Wanted { // which may be as it was scaled, not as released
 				return fmt.Sprintf("%s: group %s: %d wanted, %d ready: %+v", m.id, g.Name, g.Wanted, g.Ready, g.Slots)
 			}
 			if last := k.writer(); g.Name == "store" && last != g.Slots[0].Machine {
