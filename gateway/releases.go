@@ -22,6 +22,7 @@ type releasesAPI struct {
 	catalog   releaseCatalog
 	broker    releaseBroker
 	directory *directory
+	self      cluster.WorkerID
 	stewards  func() []cluster.WorkerID
 	lostAfter time.Duration // rollout.Want's
 	images    Images        // nil: names of images stay as they are

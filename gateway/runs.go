@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -125,7 +126,7 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 				app.Name, m.ID)
 		}
 	}
-	o.Machine = rollout.RunID(app.ID, &o.Replica)
+	o.Machine = rollout.RunID(app.ID, &o.Replica, cluster.Term{Member: a.self})
 	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: o.Launch(release),
 		Replica: &broker.Replica{Replica: o.Replica}})
 	if err != nil {

@@ -91,7 +91,7 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 	}
 	wanted, _ := x.of.InForce()
 	slot := rollout.Slot{Group: group}
-	l := wanted.Group(group).Launch(slot, slot.MachineID(x.of.App.ID, 0), "", wanted.Secrets)
+	l := wanted.Group(group).Launch(slot, slot.MachineID(x.of.App.ID, 0, ""), "", wanted.Secrets)
 	p, err := x.a.broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: l})
 	switch {
 	case err != nil:

@@ -62,11 +62,7 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 	}
 	for i := range has {
 		if x := &has[i]; x.State != machine.Destroyed {
-			slot := rollout.Slot{Group: x.Group, Index: x.Index}
-			if x.Run != "" {
-				slot = rollout.NoSlot
-			}
-			found = append(found, rollout.Found{ID: x.ID, Slot: slot})
+			found = append(found, rollout.Found{ID: x.ID, Replica: x.Replica})
 		}
 	}
 	return found, nil

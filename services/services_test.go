@@ -182,8 +182,7 @@ func (h *hands) Obey(_ context.Context, app string, t cluster.Term, w cluster.Wo
 	h.obeyed = append(h.obeyed, obeyed{w, t})
 	for m := range h.fleet.Snapshot().MachinesOf(app) {
 		if m.Worker == w && m.Replica != nil {
-			slot := rollout.Slot{Group: m.Replica.Group, Index: m.Replica.Index}
-			has = append(has, rollout.Found{ID: m.ID, Slot: slot})
+			has = append(has, rollout.Found{ID: m.ID, Replica: *m.Replica})
 		}
 	}
 	return has, h.err

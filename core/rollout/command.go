@@ -112,8 +112,10 @@ func (p *pass) command() {
 	to := *p.goal[p.want.Release.commandGroup().Name]
 	replica := p.ofRun(&to, machine.RunCommand, h.Rollout)
 	replica.StopAfter = 0
-	id := RunID(p.want.App, &replica)
-	at := slices.IndexFunc(p.commands, func(m *Standing) bool { return m.ID == id })
+	at := slices.IndexFunc(p.commands, func(m *Standing) bool { return sameRun(&m.Replica, &replica) && m.succeeded() })
+	if at < 0 {
+		at = slices.IndexFunc(p.commands, func(m *Standing) bool { return sameRun(&m.Replica, &replica) })
+	}
 	if !judged { // it is paused, or has failed
 		if h.Paused && at >= 0 && p.commands[at].succeeded() {
 			p.commandEnded(p.commands[at])
@@ -128,15 +130,15 @@ func (p *pass) command() {
 	p.wants = true
 	late := !p.waits(w.began.Add(c.timeout()))
 	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool {
-		return m.ID != id && (!m.Over() || m.State == machine.Destroying)
+		return !sameRun(&m.Replica, &replica) && (!m.Over() || m.State == machine.Destroying)
 	})
 	switch {
 	case at >= 0 && p.commands[at].Over():
 		p.commandEnded(p.commands[at])
 	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
-		p.commandFails(w.why.Error(), id) // nor would it start elsewhere
+		p.commandFails(w.why.Error(), w.failed) // nor would it start elsewhere
 	case late:
-		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(at, earlier, w), id)
+		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(at, earlier, w), p.commandAt(at))
 	case at >= 0, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
 	default:
 		p.startRun(replica, to.group, w)
@@ -155,6 +157,14 @@ func (p *pass) commandLacks(at, earlier int, w *runWork) string {
 		return ": " + w.why.Error()
 	}
 	return ""
+}
+
+// commandAt returns the id of a command's machine; "": there is none.
+func (p *pass) commandAt(at int) string {
+	if at < 0 {
+		return ""
+	}
+	return p.commands[at].ID
 }
 
 // succeeded reports whether a run ended with 0.
@@ -204,6 +214,8 @@ func (p *pass) tidyCommands() {
 			p.remove(m, "another rollout has begun")
 		case !m.Over() && p.progress.Command == CommandFailed:
 			p.order(m, Hold, "it took too long")
+		case !m.Over() && p.progress.Command == CommandDone: // on the other side of a cut
+			p.order(m, Hold, "another machine has done it")
 		}
 	}
 }

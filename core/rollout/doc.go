@@ -3,8 +3,8 @@
 //
 // What is wanted is a Release, which never changes and is named by its hash, and a Head, which says the release and how
 // many machines of each group are wanted now. Any member may write a head; it names its parent, so two that were written
-// without knowing of each other show as a fork. A Slot is a replica of a group. Its machine's id follows from the slot
-// and an epoch, so stewards that decide alike ask for the same machine.
+// without knowing of each other show as a fork. A Slot is a replica of a group. Its machine's id follows from the slot,
+// an epoch and the steward, so what one steward asks for twice is one machine, and what two ask for is two.
 //
 // A Steward carries one service for one member. It keeps nothing that another could not read from the machines: give Step
 // what is wanted and what stands, and it says what to do next. Foresee says beforehand what a steward will do for a head.

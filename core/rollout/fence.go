@@ -26,12 +26,12 @@ type Peer struct {
 
 // Found is a machine of a service that a worker told of when it obeyed.
 type Found struct {
-	ID   string
-	Slot // of a run: NoSlot
+	ID string
+	machine.Replica
 }
 
-// NoSlot is what a run stands for: no replica.
-var NoSlot = Slot{Index: -1}
+// standsFor reports whether it stands for a slot. A run stands for none.
+func (x *Found) standsFor(s Slot) bool { return x.Run == "" && s == Slot{x.Group, x.Index} }
 
 // readAgain is when a worker is read again that told of a machine which the fleet does not have.
 const readAgain = time.Second
@@ -100,7 +100,7 @@ func (p *pass) heeds(w Peer, slot Slot) bool {
 	r, last := p.fence.reading(w.ID), p.fence.slots[slot]
 	fresh := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
 	hides := slices.ContainsFunc(r.has, func(x Found) bool {
-		return x.Slot == slot && !p.removed(p.now, x.ID) &&
+		return x.standsFor(slot) && !p.removed(p.now, x.ID) &&
 			!slices.ContainsFunc(p.standing, func(m Standing) bool { return m.ID == x.ID })
 	})
 	switch {
@@ -141,17 +141,17 @@ func (f *fence) reading(w cluster.WorkerID) *reading {
 	return r
 }
 
-// fresh reports whether no order of an earlier term can make the machine of a run any more, and whether one of the workers
-// has made it. A worker that is not heard counts only where the group's machines are waited for. alone is that each other
+// fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers
+// has made one. A worker that is not heard counts only where the group's machines are waited for. alone is that each other
 // run which a worker has must be known here, too, with the one that was made last. There is a term.
-func (p *pass) fresh(g *Group, id string, alone bool, last *runWork) (ok, has bool) {
+func (p *pass) fresh(g *Group, run *machine.Replica, alone bool, last *runWork) (ok, has bool) {
 	f := p.fenceNow()
 	ok = true
 	for _, w := range p.want.Workers {
 		r := f.reading(w.ID)
-		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return x.ID == id })
+		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return sameRun(&x.Replica, run) })
 		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
-			return x.Slot == NoSlot && x.ID != id && !p.reported[x.ID] && !p.removed(p.now, x.ID)
+			return x.Run != "" && !sameRun(&x.Replica, run) && !p.reported[x.ID] && !p.removed(p.now, x.ID)
 		})
 		untold := alone && last.last != "" && !p.reported[last.last] && last.lastTerm == f.term && r.call <= last.after
 		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {

@@ -147,11 +147,7 @@ func (e *estate) arrive(m *message) {
 	switch {
 	case m.order == nil:
 		for _, x := range h.has {
-			if x.Run != "" {
-				m.has = append(m.has, Found{x.ID, NoSlot})
-			} else {
-				m.has = append(m.has, Found{x.ID, x.slot()})
-			}
+			m.has = append(m.has, Found{x.ID, x.Replica})
 		}
 	case m.order.Verb == Make && h.has[m.order.Machine].ID == "":
 		e.made[m.order.Machine]++

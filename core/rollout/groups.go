@@ -356,7 +356,7 @@ func (p *pass) split(s Slot, to *side) (of, others []*Standing) {
 	first := func(a, b *Standing) int {
 		return cmp.Or(compareBool(p.removing(a), p.removing(b)), compareBool(p.held[a.ID] != nil, p.held[b.ID] != nil),
 			-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
-			compareBool(a.asleep(), b.asleep()), age*cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Worker, b.Worker))
+			compareBool(a.asleep(), b.asleep()), age*cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.ID, b.ID)))
 	}
 	slices.SortFunc(of, first)
 	slices.SortFunc(others, func(a, b *Standing) int {

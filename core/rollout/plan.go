@@ -262,7 +262,7 @@ func newest(standing []Standing) (term uint64) {
 func foundAt(w cluster.WorkerID, standing []Standing) (out []Found) {
 	for i := range standing {
 		if m := &standing[i]; m.Worker == w && m.State != machine.Destroyed {
-			out = append(out, Found{ID: m.ID, Slot: m.slot()})
+			out = append(out, Found{ID: m.ID, Replica: m.Replica})
 		}
 	}
 	return out

@@ -16,8 +16,8 @@ import (
 )
 
 // A run is a machine that nobody keeps up: it runs once, for a time of a job or for a release, and stays to be looked at.
-// Its id follows from what it is for, so two stewards ask for the same machine; and none is asked for before no order of an
-// earlier steward can make it any more, and no worker that is heard has it.
+// None is asked for before no order of an earlier steward can make it any more, and no worker that is heard has one for the
+// same (sameRun). Its id follows from what it is for and the term, so a term asks for one machine however often it asks.
 
 // Ran is what is settled of the times of a job. The rest is read off its machines.
 type Ran struct {
@@ -47,14 +47,16 @@ func checkRuns(runs map[string]Ran) error {
 	return nil
 }
 
-// RunID returns the id of the machine of a run of an app, whose own id app is.
-func RunID(app string, r *machine.Replica) string {
-	release := ""
-	if r.Run == machine.RunCommand { // two rollouts on two sides of a cut may have one number
-		release = r.Release
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "souk run %s %s %s %d %s", app, r.Group, r.Run, r.Epoch, release))
+// RunID returns the id of the machine of a run of an app, whose own id app is, that is made in a term.
+func RunID(app string, r *machine.Replica, t cluster.Term) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "souk run %s %s %s %d %s %s", app, r.Group, r.Run, r.Epoch, r.Release, t))
 	return hex.EncodeToString(sum[:7])
+}
+
+// sameRun reports whether two machines are for the same: for one time of a job, or for the command of one rollout.
+func sameRun(a, b *machine.Replica) bool {
+	return a.Run == b.Run && a.Group == b.Group && a.Epoch == b.Epoch &&
+		(a.Run != machine.RunCommand || a.Release == b.Release) // on two sides of a cut rollouts may have one number
 }
 
 // Over reports whether a run is over: its program ended, it was stopped, or it could not be started.
@@ -76,6 +78,7 @@ type runWork struct {
 	failures int       // in a row
 	at       time.Time // it makes none before
 	why      error     // the newest failure; nil: none since one was made
+	failed   string    // the machine of that
 	began    time.Time // of a command: since when it is to run
 	last     string    // the machine that was made last, and of which the fleet has not told; "": there is none
 	lastTerm cluster.Term
@@ -100,7 +103,7 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 		w.lastTerm, w.after = s.fence.term, s.fence.count
 		return
 	}
-	w.at = now.Add(after(err, makeAgain, w.failures))
+	w.at, w.failed = now.Add(after(err, makeAgain, w.failures)), o.Machine
 	w.failures++
 	if uncertain(err) && s.term == o.Term {
 		s.over(s.term.Number)
@@ -297,8 +300,8 @@ func (p *pass) startRun(r machine.Replica, g *Group, w *runWork) (has bool) {
 	if w.making || p.waits(w.at) || p.full() || !p.begun() {
 		return false
 	}
-	id := RunID(p.want.App, &r)
-	ok, has := p.fresh(g, id, r.Run == machine.RunCommand, w)
+	id := RunID(p.want.App, &r, p.term)
+	ok, has := p.fresh(g, &r, r.Run == machine.RunCommand, w)
 	if has || !ok {
 		return has
 	}

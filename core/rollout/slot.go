@@ -28,9 +28,10 @@ func (s Slot) Compare(o Slot) int {
 }
 
 // MachineID returns the id of the machine that stands for a slot of an app at an epoch. app is the app's own id, which no
-// later app of its name has.
-func (s Slot) MachineID(app string, epoch uint64) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "souk replica %s %s %d %d", app, s.Group, s.Index, epoch))
+// later app of its name has. steward is the member that has it made: two that do not hear each other may have terms of one
+// number, and what they make at two workers is two machines.
+func (s Slot) MachineID(app string, epoch uint64, steward cluster.WorkerID) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "souk replica %s %s %d %d %s", app, s.Group, s.Index, epoch, steward))
 	return hex.EncodeToString(sum[:7])
 }
 

@@ -414,7 +414,8 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	if to.group.Lost() == Never && !p.empty(slot, to.group) {
 		return
 	}
-	o := Order{Verb: Make, Term: p.term, Machine: slot.MachineID(p.want.App, epoch), Why: why, Home: w.home,
+	id := slot.MachineID(p.want.App, epoch, p.term.Member)
+	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home,
 		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
 	if h := p.want.Head; to.release == h.Release {

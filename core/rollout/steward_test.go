@@ -323,16 +323,23 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-// TestStewardsThatDecideAlike ask for the same machines.
-func TestStewardsThatDecideAlike(t *testing.T) {
+// TestStewardsOfOneNumber have terms of one number, as neither has heard of the other: what they make is two machines, of
+// which each worker and store can tell which is which.
+func TestStewardsOfOneNumber(t *testing.T) {
 	w := newWorld(map[string]int{"web": 3})
 	a, b := NewSteward(cluster.Term{Number: 4}), NewSteward(cluster.Term{Number: 4})
 	a.Begin(cluster.Term{Number: 5, Member: "a"})
 	b.Begin(cluster.Term{Number: 5, Member: "b"})
 	x, y := a.Step(w.now, &w.want, nil), b.Step(w.now, &w.want, nil)
 	for i := range x.Orders {
-		if x.Orders[i].Machine != y.Orders[i].Machine || !machine.ValidID(x.Orders[i].Machine) {
-			t.Errorf("%v and %v", x.Orders[i], y.Orders[i])
+		o, p := &x.Orders[i], &y.Orders[i]
+		if o.Slot() != p.Slot() || o.Machine == p.Machine || !machine.ValidID(o.Machine) {
+			t.Errorf("%v and %v", o, p)
+		}
+		first, second := &machine.Machine{ID: o.Machine, Replica: &o.Replica}, &machine.Machine{ID: p.Machine,
+			Replica: &p.Replica}
+		if machine.Fence(first, 1) == machine.Fence(second, 1) {
+			t.Errorf("%s and %s have one token", o.Machine, p.Machine)
 		}
 	}
 	if len(x.Orders) != 3 {
