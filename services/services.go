@@ -34,6 +34,8 @@ const (
 	busyFor   = time.Second      // after an order: what lacks room for long is no reason to look more often
 	mostUnder = 128              // orders under way; others wait for their turn
 	tellAgain = time.Second      // after a term that could not be written
+	// restFor is how long the steward of a service at rest is kept: what it remembers is of no use any more.
+	restFor = 2 * time.Minute
 )
 
 // Options are what services are kept with.
@@ -104,6 +106,7 @@ type kept struct {
 	steward *rollout.Steward // nil: another member carries it
 	writing bool             // its term is being written
 	ordered time.Time        // when its newest order was given
+	rests   time.Time        // since when nothing is to be done; zero: something is
 	over    oversight
 }
 
@@ -274,7 +277,25 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	for _, worker := range n.Obey {
 		s.obey(ctx, k, worker)
 	}
-	return true
+	if n.Busy || !n.Again.IsZero() || k.writing {
+		k.rests = time.Time{}
+		return true
+	}
+	return k.remember(now)
+}
+
+// remember reports whether something is to be remembered of a service of which nothing is to be done. The next steward of
+// this process knows no less once all that this one ordered is told.
+func (k *kept) remember(now time.Time) bool {
+	if k.rests.IsZero() {
+		k.rests = now
+	}
+	if over := k.rests.Add(restFor); now.Before(over) && !k.steward.Blank() {
+		k.due = over
+		return true
+	}
+	k.steward = nil
+	return false
 }
 
 // want returns what is wanted, as a steward reads it.

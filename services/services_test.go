@@ -217,7 +217,8 @@ func (h *hands) take() []rollout.Order {
 type bed struct {
 	*board
 	*hands
-	t *testing.T
+	t       *testing.T
+	running *Services // of the newest member
 }
 
 func newBed(t *testing.T) *bed {
@@ -236,7 +237,8 @@ func (b *bed) member(id cluster.WorkerID) (stop func()) {
 	v := b.view()
 	b.board.mu.Unlock()
 	ctx, cancel := context.WithCancel(b.t.Context())
-	go New(Options{Self: id, Members: v, Catalog: v, Fleet: b.fleet, Hands: b.hands}).Run(ctx)
+	b.running = New(Options{Self: id, Members: v, Catalog: v, Fleet: b.fleet, Hands: b.hands})
+	go b.running.Run(ctx)
 	return cancel
 }
 
@@ -288,6 +290,37 @@ func TestAServiceIsMadeAndKept(t *testing.T) {
 		b.in(time.Second)
 		if orders := b.take(); len(orders) != 1 || orders[0].Verb != rollout.Make || b.machines("shop") != 3 {
 			t.Errorf("%d machines of 3; orders %+v", b.machines("shop"), orders)
+		}
+	})
+}
+
+// TestAServiceAtRest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
+func TestAServiceAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.member("w1")
+		b.deploy("shop", "one", 1)
+		b.deploy("closed", "one", 0)
+		b.in(10 * time.Second)
+		kept := func() (apps []string) {
+			b.running.ends <- func(time.Time) { apps = slices.Sorted(maps.Keys(b.running.apps)) }
+			synctest.Wait()
+			return apps
+		}
+		if got := kept(); !slices.Equal(got, []string{"shop"}) {
+			t.Errorf("at once it remembers %q", got)
+		}
+		b.in(restFor)
+		if got := kept(); len(got) != 0 {
+			t.Errorf("after %v it remembers %q", restFor, got)
+		}
+		first := b.take()[0].Term
+		for m := range b.fleet.Snapshot().MachinesOf("shop") {
+			b.fleet.Update(func(e *fleet.Edit) { e.Gone(m.Worker, m.ID) })
+		}
+		b.in(time.Second)
+		if made := b.take(); len(made) != 1 || made[0].Term.Compare(first) <= 0 || b.machines("shop") != 1 {
+			t.Errorf("after term %v: %+v", first, made)
 		}
 	})
 }

@@ -221,6 +221,11 @@ func (s *Steward) Begin(t cluster.Term) { s.term, s.resting = t, false }
 // the same.
 func (s *Steward) Rest() { s.resting = true }
 
+// Blank reports whether it remembers nothing but its term.
+func (s *Steward) Blank() bool {
+	return s.under == 0 && len(s.slots)+len(s.machines)+len(s.runs)+len(s.scalers) == 0
+}
+
 // Term returns the term; zero: it has begun none.
 func (s *Steward) Term() cluster.Term { return s.term }
 
