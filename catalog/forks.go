@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ func (c *Catalog) forked(app string, value []byte, before *rollout.Head) []chang
 		h   *rollout.Head
 	}
 	all := []kept{{key, before}}
-	for other := range maps.Keys(c.forks.byApp[app]) {
+	for _, other := range c.forks.byApp[app] {
 		if h := c.forks.get(other); h != nil {
 			all = append(all, kept{other, h})
 		}

@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -54,7 +53,7 @@ func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *set
 		return batch
 	}
 	used := c.used(app, h)
-	for _, key := range slices.Sorted(maps.Keys(c.releases.byApp[app])) {
+	for _, key := range slices.Sorted(slices.Values(c.releases.byApp[app])) {
 		if !used[strings.TrimPrefix(key, app+"/")] {
 			x, _ := c.releases.remove(key)
 			batch = append(batch, x)
@@ -290,7 +289,7 @@ func NoService(app string) error {
 
 func (c *Catalog) noRelease(app, id string) error {
 	if v, there := c.releases.all[app+"/"+id]; there {
-		return fault.Wrap(cmp.Or(v.newer, v.broken), fault.Precondition, "schema", "release %s of %s cannot be used",
+		return fault.Wrap(v.unusable(), fault.Precondition, "schema", "release %s of %s cannot be used",
 			rollout.Short(id), app)
 	}
 	return fault.New(fault.Unavailable, "release_missing",
@@ -299,7 +298,7 @@ func (c *Catalog) noRelease(app, id string) error {
 
 func (c *Catalog) unusableHead(app string) error {
 	v := c.heads.all[app]
-	return fault.Wrap(cmp.Or(v.newer, v.broken), fault.Precondition, "schema",
+	return fault.Wrap(v.unusable(), fault.Precondition, "schema",
 		"what is wanted of %s cannot be used", app)
 }
 
@@ -316,7 +315,7 @@ func (c *Catalog) used(app string, h *rollout.Head) map[string]bool {
 	for _, id := range h.Kept() {
 		out[id] = true
 	}
-	for key := range c.forks.byApp[app] {
+	for _, key := range c.forks.byApp[app] {
 		if lost := c.forks.get(key); lost != nil {
 			out[lost.Release] = true
 		}
@@ -383,12 +382,12 @@ func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
 	if h := c.heads.get(app); h != nil {
 		l.current(h)
 	}
-	for key := range c.forks.byApp[app] {
+	for _, key := range c.forks.byApp[app] {
 		if h := c.forks.get(key); h != nil {
 			l.head(h, ReleaseOvertaken, ReleaseOvertaken)
 		}
 	}
-	for key := range c.releases.byApp[app] {
+	for _, key := range c.releases.byApp[app] {
 		id := strings.TrimPrefix(key, app+"/")
 		if r := c.releases.get(key); r != nil && !l.named[id] {
 			l.out = append(l.out, ReleaseEntry{Release: id, Body: r, Why: rollout.WhyDeploy, By: r.By, At: r.At,

@@ -27,17 +27,18 @@ type rows[T any] struct {
 	bucket string
 	all    map[string]T
 	check  func(key string, row T) error // of a row that another member wrote
+	kept   func(row T) T                 // returns what is kept of a row
 	seen   func(key string, row T)       // is called with each row that is entered
 	left   func(key string)              // is called with the key of each row that is taken out
 }
 
 func newRows[T any](bucket string, check func(string, T) error) *rows[T] {
-	return &rows[T]{bucket: bucket, all: map[string]T{}, check: check, seen: func(string, T) {},
-		left: func(string) {}}
+	return &rows[T]{bucket: bucket, all: map[string]T{}, check: check, kept: func(row T) T { return row },
+		seen: func(string, T) {}, left: func(string) {}}
 }
 
 func (t *rows[T]) enter(key string, row T) {
-	t.all[key] = row
+	t.all[key] = t.kept(row)
 	t.seen(key, row)
 }
 

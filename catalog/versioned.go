@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/soukhq/souk/core/rollout"
@@ -12,15 +14,27 @@ import (
 // versioned is a row of a shape that a newer souk may change. What this souk does not know whole it keeps as it was
 // written and does not use: a release whose config has an unknown field would make other machines than were meant.
 type versioned[T any] struct {
-	row    *T     // nil: see newer and broken
+	row *T // nil: see of
+	// of is how the row was written. A table keeps it where there is no row: there are many rows, each in memory all the time.
+	of *written
+}
+
+// written is a row as somebody wrote it.
+type written struct {
 	newer  error  // why only a newer souk can use the row
 	broken error  // why none can
-	raw    []byte // as it was written, where row is nil
+	raw    []byte // where this souk cannot use the row
 	sum    string // the id of what was written
 }
 
-func newVersioned[T any](row *T) versioned[T] {
-	return versioned[T]{row: row, sum: rollout.IDOf(encode(row))}
+func newVersioned[T any](row *T) versioned[T] { return versioned[T]{row: row} }
+
+// unusable returns why this souk cannot use the row, of which there is none.
+func (v versioned[T]) unusable() error {
+	if v.of == nil {
+		return nil
+	}
+	return cmp.Or(v.of.newer, v.of.broken)
 }
 
 // UnmarshalJSON reads a row; one that is JSON is never an error.
@@ -28,13 +42,14 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 	var said struct {
 		Schema int `json:"schema"`
 	}
-	*v = versioned[T]{sum: rollout.IDOf(raw)}
+	of := &written{sum: rollout.IDOf(raw)}
+	*v = versioned[T]{of: of}
 	err := json.Unmarshal(raw, &said)
 	switch row := new(T); {
 	case err != nil:
-		v.broken = err
+		of.broken = err
 	case said.Schema > rollout.Schema:
-		v.newer = fault.New(fault.Precondition, "schema",
+		of.newer = fault.New(fault.Precondition, "schema",
 			"it has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
 			rollout.Schema)
 	default:
@@ -44,19 +59,19 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 			v.row = row
 			return nil
 		}
-		if v.broken = json.Unmarshal(raw, new(T)); v.broken == nil {
-			v.newer = fault.New(fault.Precondition, "schema",
+		if of.broken = json.Unmarshal(raw, new(T)); of.broken == nil {
+			of.newer = fault.New(fault.Precondition, "schema",
 				"this souk does not know all of its fields (%v): a newer souk wrote it, so upgrade this one", err)
 		}
 	}
-	v.raw = bytes.Clone(raw)
+	of.raw = bytes.Clone(raw)
 	return nil
 }
 
 // MarshalJSON returns the row as it is stored.
 func (v versioned[T]) MarshalJSON() ([]byte, error) {
 	if v.row == nil {
-		return v.raw, nil
+		return v.of.raw, nil
 	}
 	return json.Marshal(v.row)
 }
@@ -64,29 +79,34 @@ func (v versioned[T]) MarshalJSON() ([]byte, error) {
 // versionedRows is a table of versioned rows. Those of one app are found without a look at the others.
 type versionedRows[T any] struct {
 	*rows[versioned[T]]
-	byApp map[string]map[string]bool // keys
+	byApp map[string][]string // keys
 }
 
 // newVersionedRows makes a table. check refuses a row that this souk can read and no member may have written; sum is the
 // id of what was written.
 func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) error) versionedRows[T] {
-	t := versionedRows[T]{byApp: map[string]map[string]bool{}}
+	t := versionedRows[T]{byApp: map[string][]string{}}
 	t.rows = newRows(bucket, func(key string, v versioned[T]) error {
 		if v.row == nil {
-			return v.broken
+			return v.of.broken
 		}
-		return check(key, v.sum, v.row)
+		return check(key, v.of.sum, v.row)
 	})
-	t.seen = func(key string, _ versioned[T]) {
-		app := appOf(key)
-		if t.byApp[app] == nil {
-			t.byApp[app] = map[string]bool{}
+	t.kept = func(v versioned[T]) versioned[T] {
+		if v.row != nil {
+			v.of = nil
 		}
-		t.byApp[app][key] = true
+		return v
+	}
+	t.seen = func(key string, _ versioned[T]) {
+		if app := appOf(key); !slices.Contains(t.byApp[app], key) {
+			t.byApp[app] = append(t.byApp[app], key)
+		}
 	}
 	t.left = func(key string) {
 		app := appOf(key)
-		if delete(t.byApp[app], key); len(t.byApp[app]) == 0 {
+		others := slices.DeleteFunc(slices.Clone(t.byApp[app]), func(k string) bool { return k == key })
+		if t.byApp[app] = others; len(others) == 0 {
 			delete(t.byApp, app)
 		}
 	}
@@ -98,7 +118,7 @@ func (t versionedRows[T]) get(key string) *T { return t.all[key].row }
 
 // removeApp returns the changes that take out all rows of an app.
 func (t versionedRows[T]) removeApp(app string) (out []change) {
-	for key := range t.byApp[app] {
+	for _, key := range t.byApp[app] {
 		x, _ := t.remove(key)
 		out = append(out, x)
 	}

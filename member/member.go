@@ -7,6 +7,7 @@ package member
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -160,7 +161,7 @@ func (m *Member) openGossip() (err error) {
 		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
 		Knobs: m.o.Knobs, Log: m.o.Log,
 		Sign: sign, Verify: doorkeeper{m}.verify, May: doorkeeper{m}.may, Incarnation: m.born(),
-		Registry: registry.Options{Reserved: reserved},
+		Registry: registry.Options{Reserved: reserved, SigSize: ed25519.SignatureSize},
 		Conflict: m.twins.claim,
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -70,9 +71,39 @@ func (o Object) newer(p Object) bool {
 	return cmp.Or(cmp.Compare(o.Schema, p.Schema), cmp.Compare(string(o.Payload), string(p.Payload))) > 0
 }
 
+// object is an Object as it is kept, which is without what many have: there are many of them. Its id is its key in the map.
 type object struct {
-	Object
-	print uint64
+	stamp   Stamp
+	schema  uint32
+	deleted bool
+	said    int                   // bytes of the payload, with which body begins
+	body    []byte                // and what of the signature is the object's own
+	rest    unique.Handle[string] // the rest of the signature, which a writer repeats: its certificate
+	print   uint64
+}
+
+// keep returns an object as it is kept. own is how many bytes of a signature are the object's own; 0: all.
+func keep(o *Object, own int) *object {
+	sig := o.Sig
+	if own > 0 {
+		sig = sig[:min(own, len(sig))]
+	}
+	x := &object{stamp: o.Stamp, schema: o.Schema, deleted: o.Deleted, said: len(o.Payload), print: o.fingerprint(),
+		body: slices.Concat(o.Payload, sig), rest: unique.Make(string(o.Sig[len(sig):]))}
+	x.stamp.Writer = cluster.WorkerID(unique.Make(string(o.Stamp.Writer)).Value())
+	return x
+}
+
+// whole returns the object as it was written.
+func (x *object) whole(k id) Object {
+	o := Object{Kind: k.kind, Key: k.key, Stamp: x.stamp, Schema: x.schema, Deleted: x.deleted}
+	if x.said > 0 {
+		o.Payload = x.body[:x.said:x.said]
+	}
+	if sig, rest := x.body[x.said:], x.rest.Value(); len(sig) > 0 {
+		o.Sig = append(append(make([]byte, 0, len(sig)+len(rest)), sig...), rest...)
+	}
+	return o
 }
 
 // objects are the objects of a registry.
@@ -117,21 +148,21 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 			"%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
 			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
 	}
-	k := id{o.Kind, o.Key}
+	k := id{Kind(unique.Make(string(o.Kind)).Value()), o.Key}
 	old := x.all[k]
 	if old == nil {
 		if err := x.mayAdd(o); err != nil {
 			return false, err
 		}
 	}
-	if old != nil && !o.newer(old.Object) || old == nil && o.Deleted && x.forgotten(now, o) {
+	if old != nil && !o.newer(old.whole(k)) || old == nil && o.Deleted && x.forgotten(now, o.Stamp) {
 		return false, nil
 	}
 	if o.Stamp.Compare(x.last) > 0 {
 		x.last = o.Stamp
 	}
 	x.remove(k)
-	n := &object{Object: o, print: o.fingerprint()}
+	n := keep(&o, x.o.SigSize)
 	x.all[k] = n
 	x.writers[o.Stamp.Writer]++
 	x.buckets[bucketOfObject(k)] ^= n.print
@@ -161,11 +192,11 @@ func (x *objects) mayAdd(o Object) error {
 
 func (x *objects) remove(k id) {
 	if old := x.all[k]; old != nil {
-		if x.writers[old.Stamp.Writer]--; x.writers[old.Stamp.Writer] <= 0 {
-			delete(x.writers, old.Stamp.Writer)
+		if x.writers[old.stamp.Writer]--; x.writers[old.stamp.Writer] <= 0 {
+			delete(x.writers, old.stamp.Writer)
 		}
 		x.buckets[bucketOfObject(k)] ^= old.print
-		if old.Deleted {
+		if old.deleted {
 			x.dead--
 		}
 		delete(x.all, k)
@@ -173,8 +204,8 @@ func (x *objects) remove(k id) {
 }
 
 // forgotten reports whether a deletion is so old that it is no longer kept anywhere.
-func (x *objects) forgotten(now time.Time, o Object) bool {
-	return now.UnixMilli()-o.Stamp.Wall > x.keep().Milliseconds()
+func (x *objects) forgotten(now time.Time, written Stamp) bool {
+	return now.UnixMilli()-written.Wall > x.keep().Milliseconds()
 }
 
 func (x *objects) keep() time.Duration { return 24 * x.o.TombstoneAge }
@@ -184,16 +215,16 @@ func (x *objects) expire(now time.Time) {
 	if x.dead == 0 {
 		return
 	}
-	var dead []*object
-	for _, o := range x.all {
-		if o.Deleted {
-			dead = append(dead, o)
+	var dead []id
+	for k, o := range x.all {
+		if o.deleted {
+			dead = append(dead, k)
 		}
 	}
-	slices.SortFunc(dead, func(a, b *object) int { return a.Stamp.Compare(b.Stamp) })
-	for i, o := range dead {
-		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, o.Object) {
-			x.remove(id{o.Kind, o.Key})
+	slices.SortFunc(dead, func(a, b id) int { return x.all[a].stamp.Compare(x.all[b].stamp) })
+	for i, k := range dead {
+		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, x.all[k].stamp) {
+			x.remove(k)
 		}
 	}
 }
@@ -225,15 +256,15 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 		known[h] = true
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
-		o := x.all[k]
-		if !in[bucketOfObject(k)] || known[o.print] {
+		if !in[bucketOfObject(k)] || known[x.all[k].print] {
 			continue
 		}
 		if most <= 0 && len(out) > 0 {
 			return out, true
 		}
-		most -= sizeOfObject(o.Object)
-		out = append(out, o.Object)
+		o := x.all[k].whole(k)
+		most -= sizeOfObject(o)
+		out = append(out, o)
 	}
 	return out, false
 }
@@ -297,16 +328,17 @@ func (r *Registry) DraftObjectDelete(now time.Time, kind Kind, key string) (o Ob
 
 // Object returns an object that is not deleted.
 func (r *Registry) Object(kind Kind, key string) (Object, bool) {
-	if o := r.objects.all[id{kind, key}]; o != nil && !o.Deleted {
-		return o.Object, true
+	if o, known := r.Newest(kind, key); known && !o.Deleted {
+		return o, true
 	}
 	return Object{}, false
 }
 
 // Newest is Object for who has to know of a deletion too.
 func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
-	if o := r.objects.all[id{kind, key}]; o != nil {
-		return o.Object, true
+	k := id{kind, key}
+	if o := r.objects.all[k]; o != nil {
+		return o.whole(k), true
 	}
 	return Object{}, false
 }
@@ -315,8 +347,8 @@ func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	for _, k := range slices.SortedFunc(maps.Keys(r.objects.all), compareIDs) {
-		if o := r.objects.all[k]; (kind == "" || o.Kind == kind) && (deleted || !o.Deleted) {
-			out = append(out, o.Object)
+		if o := r.objects.all[k]; (kind == "" || k.kind == kind) && (deleted || !o.deleted) {
+			out = append(out, o.whole(k))
 		}
 	}
 	return out
@@ -329,7 +361,7 @@ func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
 	x.last = Stamp{}
 	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
-		o := x.all[k].Object
+		o := x.all[k].whole(k)
 		switch {
 		case o.Stamp.Wall <= x.ahead(now):
 			if o.Stamp.Compare(x.last) > 0 {

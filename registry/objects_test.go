@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -40,6 +41,27 @@ func TestAnyOrderOfObjectsIsTheSame(t *testing.T) {
 		}
 		if d := cmp.Diff(live(a), live(b)); d != "" || a.Root() != b.Root() {
 			t.Fatal(d)
+		}
+	})
+}
+
+// TestAnObjectComesBackAsItWas, however much of its signature is kept once for many.
+func TestAnObjectComesBackAsItWas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := anyObject(t)
+		o.Schema = rapid.Uint32().Draw(t, "schema")
+		if sig := rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "sig"); len(sig) > 0 {
+			o.Sig = sig
+		}
+		was := bytes.Clone(o.Sig)
+		r := registry.New("z", registry.Options{SigSize: rapid.IntRange(0, 8).Draw(t, "own")})
+		if _, err := r.ApplyObject(noon, o); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := r.Newest(o.Kind, o.Key)
+		clear(o.Sig)
+		if o.Sig = was; cmp.Diff(o, got) != "" {
+			t.Fatal(cmp.Diff(o, got))
 		}
 	})
 }

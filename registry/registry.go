@@ -18,6 +18,9 @@ type Options struct {
 	WatchCapacity int           // changes that a watcher may be behind; 0: 8,192
 	FirstIndex    uint64        // of the watch: greater than any index of an earlier life
 	Signed        bool          // updates and objects are verified before they come here: believe what is signed
+	// SigSize is how many bytes of an object's signature are its own. Those behind them, such as a certificate, are in memory
+	// once for all objects that have the same. 0: all are its own.
+	SigSize int
 	// Kinds of objects for which the last places are kept; nil: none.
 	Reserved func(Kind) bool
 }
