@@ -54,6 +54,9 @@ type Catalog struct {
 	failed  chan struct{} // closed when broken is set
 	broken  error         // of a failed commit: what is on disk is unknown, so nothing more is written
 
+	together bool         // rows are being imported that are committed together
+	imported []fsm.Record // these
+
 	apps       *apps
 	secrets    *secrets
 	old        oldSecrets // values of before that releases begin their machines with
@@ -141,6 +144,9 @@ type change struct {
 
 // commit makes changes durable, enters them, and tells the other gateways. The caller holds write.
 func (c *Catalog) commit(changes ...change) error {
+	if err := c.mayTell(changes); err != nil {
+		return err
+	}
 	if err := c.keep(changes...); err != nil {
 		return err
 	}
@@ -148,6 +154,30 @@ func (c *Catalog) commit(changes ...change) error {
 		c.tell(x.record)
 	}
 	return nil
+}
+
+// mayTell refuses changes of which the others could not be told. The caller holds write.
+func (c *Catalog) mayTell(changes []change) error {
+	if c.sharing == nil || c.sharing.May == nil {
+		return nil
+	}
+	more, bucket := 0, ""
+	for _, x := range changes {
+		if x.record.Value == nil || x.record.Bucket == bucketKey {
+			continue
+		}
+		if _, there := c.tables[x.record.Bucket].remove(x.record.Key); there {
+			continue
+		}
+		more, bucket = more+1, x.record.Bucket
+		if bucket == bucketHead { // its steward has a row, too
+			more++
+		}
+	}
+	if more == 0 {
+		return nil
+	}
+	return c.sharing.May(bucket, more)
 }
 
 // keep makes changes durable and enters them, and tells nobody. The caller holds write.
@@ -159,11 +189,10 @@ func (c *Catalog) keep(changes ...change) error {
 	for i, x := range changes {
 		batch[i] = x.record
 	}
-	if err := c.journal.Commit(batch); err != nil {
-		c.broken = fault.Wrap(err, fault.Unavailable, "catalog",
-			"the catalog could not be written, so nothing more is changed until souk is started again")
-		close(c.failed)
-		return c.broken
+	if c.together {
+		c.imported = append(c.imported, batch...)
+	} else if err := c.journalled(batch); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,5 +200,16 @@ func (c *Catalog) keep(changes ...change) error {
 		x.apply()
 	}
 	c.moves.note(changes)
+	return nil
+}
+
+// journalled makes records durable. The caller holds write.
+func (c *Catalog) journalled(batch []fsm.Record) error {
+	if err := c.journal.Commit(batch); err != nil {
+		c.broken = fault.Wrap(err, fault.Unavailable, "catalog",
+			"the catalog could not be written, so nothing more is changed until souk is started again")
+		close(c.failed)
+		return c.broken
+	}
 	return nil
 }

@@ -105,6 +105,46 @@ func TestOnePolicyManyVersions(t *testing.T) {
 	}
 }
 
+// TestManyRowsCostOneCommit where they are imported together: each hangs on the one before, and all are there afterwards,
+// also for who opens the journal anew.
+func TestManyRowsCostOneCommit(t *testing.T) {
+	a, b := newTeller(t), newTeller(t)
+	if _, err := a.CreateApp("shop", "personal", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.SetSecrets("shop", map[string]*string{"KEY": new("value")}); err != nil {
+		t.Fatal(err)
+	}
+	before := len(b.journal.all)
+	if err := b.ImportMany(func(one Importing) {
+		if err := one("nothing", "x", known(nil)); err == nil {
+			t.Error("a row of an unknown kind was imported")
+		}
+		for _, r := range a.told {
+			if err := one(r.bucket, r.key, known(r.value)); err != nil {
+				t.Errorf("%s/%s: %v", r.bucket, r.key, err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.journal.all) - before; n != 1 || len(a.told) < 2 {
+		t.Errorf("%d rows cost %d commits", len(a.told), n)
+	}
+	again := empty(b.journal)
+	if err := b.journal.Load(again.load); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Catalog{b.Catalog, again} {
+		if n := len(c.secrets.byApp["shop"]); n != 1 {
+			t.Errorf("%d secrets are there", n)
+		}
+	}
+	if _, err := b.CreateApp("other", "personal", "", ""); err != nil || len(b.journal.all) != before+2 {
+		t.Errorf("the next change: %v, and %d commits", err, len(b.journal.all)-before)
+	}
+}
+
 // TestADeletedRowCostsOneCommit: what is gone here already is not written again, however often it is heard.
 func TestADeletedRowCostsOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)

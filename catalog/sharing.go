@@ -16,6 +16,8 @@ import (
 type Sharing struct {
 	// Put tells the others a row; a nil value is that it is gone.
 	Put func(bucket, key string, value []byte) error
+	// May says why so many rows of a bucket, or about that, cannot be told beside those that were; nil: they can.
+	May func(bucket string, more int) error
 	// Keys returns what members share and nobody else knows, the one in use first: secrets travel sealed with it.
 	Keys func() [][]byte
 	// Failed is told what could not be shared. It is shared anew at the next start.
@@ -66,11 +68,34 @@ func (c *Catalog) tell(r fsm.Record) {
 // newest returns the row as all know it, and whether there is one. It is asked while nobody writes here: a row that was
 // read before could be one that has been deleted here since, and would come back.
 func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there bool)) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	return c.importRow(bucket, key, newest)
+}
+
+// ImportMany calls do with what imports a row as Import does, and makes all that it imports durable together, when do
+// returns. A row can be read here before that: who wrote it has it on disk, and so has this member beside its catalog.
+func (c *Catalog) ImportMany(do func(one Importing)) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.together = true
+	do(c.importRow)
+	batch := c.imported
+	c.together, c.imported = false, nil
+	if len(batch) == 0 || c.broken != nil {
+		return c.broken
+	}
+	return c.journalled(batch)
+}
+
+// Importing is what Import does.
+type Importing func(bucket, key string, newest func() (value []byte, there bool)) error
+
+// importRow does what Import says. The caller holds write.
+func (c *Catalog) importRow(bucket, key string, newest func() (value []byte, there bool)) error {
 	if !slices.Contains(SharedBuckets(), bucket) {
 		return fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", fault.Clip(bucket, 40))
 	}
-	c.write.Lock()
-	defer c.write.Unlock()
 	value, there := newest()
 	if !there {
 		return nil

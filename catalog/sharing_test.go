@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal/mem"
@@ -165,6 +166,42 @@ func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 func TestWhatIsBoundedCanBeShared(t *testing.T) {
 	if MaxApps > registry.MaxObjects*4/5 {
 		t.Errorf("a catalog takes %d apps, and members share %d objects", MaxApps, registry.MaxObjects)
+	}
+}
+
+// TestWhatCannotBeToldIsRefused: nothing is written here that the other members have no place for.
+func TestWhatCannotBeToldIsRefused(t *testing.T) {
+	c, j := newCatalog(t)
+	told := map[string]bool{}
+	if err := c.Share(Sharing{Keys: func() [][]byte { return nil },
+		Failed: func(_, _ string, err error) { t.Error(err) },
+		Put:    func(bucket, key string, _ []byte) error { told[bucket+"/"+key] = true; return nil },
+		May: func(_ string, more int) error {
+			if len(told)+more > 4 {
+				return fault.New(fault.Exhausted, "too_many_objects", "%d are there", len(told))
+			}
+			return nil
+		}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateApp("shop", "personal", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, note := range []string{"one", "two"} { // the first has a place for the word of its steward, too
+		if _, err := c.Deploy("shop", wantedRelease(note, 1), "", nil, nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := j.Commits()
+	_, err := c.Deploy("shop", wantedRelease("three", 1), "", nil, nil, time.Now())
+	if !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a release more than there are places for: %v", err)
+	}
+	if _, err := c.CreateApp("x", "personal", "", ""); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("an app more than there are places for: %v", err)
+	}
+	if s, _ := c.Service("shop"); j.Commits() != before || s.Release.Note != "two" {
+		t.Errorf("%d commits, and release %q", j.Commits()-before, s.Release.Note)
 	}
 }
 

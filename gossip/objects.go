@@ -25,6 +25,13 @@ func (o Objects) Put(kind registry.Kind, key string, schema uint32, payload []by
 	return o.write(x)
 }
 
+// MayAdd says why this member cannot write n more objects of a kind; nil: it can.
+func (o Objects) MayAdd(kind registry.Kind, n int) error {
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	return o.c.reg.MayAdd(kind, n)
+}
+
 // Delete writes that an object is gone.
 func (o Objects) Delete(kind registry.Kind, key string) error {
 	c := o.c

@@ -36,6 +36,7 @@ func (m *Member) Share(c *catalog.Catalog) error {
 			}
 			return putRow(objects, bucket, key, value)
 		},
+		May:  func(bucket string, more int) error { return objects.MayAdd(registry.Kind(bucket), more) },
 		Keys: func() [][]byte { return m.identity.GossipKeys().All() },
 		Failed: func(bucket, key string, err error) {
 			m.o.Log.Error("the other members could not be told", "of", bucket+"/"+key, "err", err)
@@ -82,8 +83,12 @@ type importer struct {
 func (i *importer) all() {
 	clear(i.waiting)
 	for _, bucket := range catalog.SharedBuckets() {
+		var rows []rowKey
 		for _, o := range i.objects.All(registry.Kind(bucket)) {
-			i.row(rowKey{bucket, o.Key})
+			rows = append(rows, rowKey{bucket, o.Key})
+		}
+		for some := range slices.Chunk(rows, mostTogether) {
+			i.rows(some)
 		}
 	}
 	i.retry()
@@ -92,6 +97,7 @@ func (i *importer) all() {
 // changes imports the objects that changed, and then what waited for them.
 func (i *importer) changes(changes []registry.Change) {
 	some := false
+	var rows []rowKey
 	for _, x := range changes {
 		switch {
 		case x.Owner != "":
@@ -102,17 +108,33 @@ func (i *importer) changes(changes []registry.Change) {
 		case !slices.Contains(catalog.SharedBuckets(), string(x.Kind)):
 			continue
 		}
-		i.row(rowKey{string(x.Kind), x.Key})
+		rows = append(rows, rowKey{string(x.Kind), x.Key})
 		some = true
 	}
+	i.rows(rows)
 	if some {
 		i.retry()
 	}
 }
 
-func (i *importer) row(row rowKey) {
+// mostTogether bounds the rows that are imported with one write, as others wait meanwhile who write to the catalog.
+const mostTogether = 256
+
+// rows imports rows, in order.
+func (i *importer) rows(rows []rowKey) {
+	err := i.catalog.ImportMany(func(one catalog.Importing) {
+		for _, row := range rows {
+			i.row(one, row)
+		}
+	})
+	if err != nil {
+		i.log.Error("what other members wrote could not be written here", "err", err)
+	}
+}
+
+func (i *importer) row(one catalog.Importing, row rowKey) {
 	lacks := false
-	err := i.catalog.Import(row.bucket, row.key, func() ([]byte, bool) {
+	err := one(row.bucket, row.key, func() ([]byte, bool) {
 		o, there := i.objects.Newest(registry.Kind(row.bucket), row.key)
 		if !there || o.Deleted {
 			return nil, there
@@ -133,7 +155,5 @@ func (i *importer) row(row rowKey) {
 // retry imports what waited, which is rare: an object that overtook the one it hangs on.
 func (i *importer) retry() {
 	byKey := func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }
-	for _, row := range slices.SortedFunc(maps.Keys(i.waiting), byKey) {
-		i.row(row)
-	}
+	i.rows(slices.SortedFunc(maps.Keys(i.waiting), byKey))
 }

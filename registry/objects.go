@@ -15,7 +15,7 @@ import (
 // MaxObjects bounds the objects of a cluster, deleted ones among them. Where they are signed one writer has half of
 // them at most, and the last places are for the kinds without which nobody could be shut out.
 const (
-	MaxObjects      = 64 << 10
+	MaxObjects      = 128 << 10
 	writerObjects   = MaxObjects / 2
 	reservedObjects = 4 << 10
 )
@@ -151,7 +151,7 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	k := id{Kind(unique.Make(string(o.Kind)).Value()), o.Key}
 	old := x.all[k]
 	if old == nil {
-		if err := x.mayAdd(o); err != nil {
+		if err := x.mayAdd(o.Kind, o.Stamp.Writer, 1); err != nil {
 			return false, err
 		}
 	}
@@ -172,20 +172,20 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	return true, nil
 }
 
-// mayAdd says why there is no place for one more.
-func (x *objects) mayAdd(o Object) error {
+// mayAdd says why there is no place for n more of a writer.
+func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 	most := MaxObjects
-	if x.o.Reserved != nil && !x.o.Reserved(o.Kind) {
+	if x.o.Reserved != nil && !x.o.Reserved(kind) {
 		most -= reservedObjects
 	}
-	if len(x.all) >= most {
+	if len(x.all)+n > most {
 		return fault.New(fault.Exhausted, "too_many_objects",
 			"%d objects are kept, which is the most; delete some that are not needed", len(x.all))
 	}
-	if x.o.Signed && x.writers[o.Stamp.Writer] >= writerObjects {
+	if x.o.Signed && x.writers[writer]+n > writerObjects {
 		return fault.New(fault.Exhausted, "too_many_objects",
-			"member %s has written %d of the objects that are kept, which is the most for one", o.Stamp.Writer,
-			writerObjects)
+			"member %s has written %d of the objects that are kept, which is the most for one: delete some "+
+				"that are not needed, or ask another member", writer, x.writers[writer])
 	}
 	return nil
 }
@@ -287,6 +287,9 @@ func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error
 	}
 	return changed, err
 }
+
+// MayAdd says why this worker cannot write n more objects of a kind; nil: it can.
+func (r *Registry) MayAdd(kind Kind, n int) error { return r.objects.mayAdd(kind, r.self, n) }
 
 // PutObject writes an object here. It has no effect when the object is just so already.
 func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (Object, error) {

@@ -23,8 +23,10 @@ const (
 )
 
 const (
-	settleTime = 15 * time.Second // after so many writes
-	restTime   = 10 * time.Second
+	// settleTime is after so many writes: what they left is collected at the latest two minutes later, and given back to the
+	// host in the minute after that.
+	settleTime = 200 * time.Second
+	restTime   = 30 * time.Second
 )
 
 // rest makes many services of one replica that is not started, on two members, and measures what each member takes for
