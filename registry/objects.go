@@ -255,10 +255,14 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 	for _, h := range have {
 		known[h] = true
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
-		if !in[bucketOfObject(k)] || known[x.all[k].print] {
-			continue
+	var lacks []id
+	for k, o := range x.all {
+		if in[bucketOfObject(k)] && !known[o.print] {
+			lacks = append(lacks, k)
 		}
+	}
+	slices.SortFunc(lacks, compareIDs)
+	for _, k := range lacks {
 		if most <= 0 && len(out) > 0 {
 			return out, true
 		}
@@ -349,10 +353,15 @@ func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 // Objects returns the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
-	for _, k := range slices.SortedFunc(maps.Keys(r.objects.all), compareIDs) {
-		if o := r.objects.all[k]; (kind == "" || k.kind == kind) && (deleted || !o.deleted) {
-			out = append(out, o.whole(k))
+	var wanted []id // of a kind there may be few among many
+	for k, o := range r.objects.all {
+		if (kind == "" || k.kind == kind) && (deleted || !o.deleted) {
+			wanted = append(wanted, k)
 		}
+	}
+	slices.SortFunc(wanted, compareIDs)
+	for _, k := range wanted {
+		out = append(out, r.objects.all[k].whole(k))
 	}
 	return out
 }
