@@ -28,7 +28,7 @@ type ReleasePlan struct {
 	Groups []PlannedGroup `json:"groups"`
 	// Credits is how many credits an hour its first step costs the budget of the app's namespace more; left out: it has none.
 	Credits float64  `json:"credits_per_hour,omitempty"`
-	Held    *Booking `json:"held,omitempty"` // of HoldRelease: the room that is held; none: there is none to hold
+	Held    *Booking `json:"held,omitempty"` // what HoldRelease has workers hold; nil: nothing
 	// Jobs lists the groups that run at times and that would run otherwise from then on, or not any more.
 	Jobs []string `json:"jobs"`
 	// Command says that the release's command would run before anything else is done.

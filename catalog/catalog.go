@@ -156,7 +156,7 @@ func (c *Catalog) commit(changes ...change) error {
 	return nil
 }
 
-// mayTell refuses changes of which the others could not be told. The caller holds write.
+// mayTell refuses changes that the other members have no place for. The caller holds write.
 func (c *Catalog) mayTell(changes []change) error {
 	if c.sharing == nil || c.sharing.May == nil {
 		return nil

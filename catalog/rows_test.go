@@ -105,8 +105,8 @@ func TestOnePolicyManyVersions(t *testing.T) {
 	}
 }
 
-// TestManyRowsCostOneCommit where they are imported together: each hangs on the one before, and all are there afterwards,
-// also for who opens the journal anew.
+// TestManyRowsCostOneCommit where they are imported together: each hangs on the one before. All are there afterwards, and
+// after a restart.
 func TestManyRowsCostOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	if _, err := a.CreateApp("shop", "personal", "", ""); err != nil {

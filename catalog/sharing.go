@@ -16,7 +16,7 @@ import (
 type Sharing struct {
 	// Put tells the others a row; a nil value is that it is gone.
 	Put func(bucket, key string, value []byte) error
-	// May says why so many rows of a bucket, or about that, cannot be told beside those that were; nil: they can.
+	// May refuses about so many new rows of a bucket that the others have no place for. nil: they have.
 	May func(bucket string, more int) error
 	// Keys returns what members share and nobody else knows, the one in use first: secrets travel sealed with it.
 	Keys func() [][]byte

@@ -14,12 +14,12 @@ import (
 // versioned is a row of a shape that a newer souk may change. What this souk does not know whole it keeps as it was
 // written and does not use: a release whose config has an unknown field would make other machines than were meant.
 type versioned[T any] struct {
-	row *T // nil: see of
-	// of is how the row was written. A table keeps it where there is no row: there are many rows, each in memory all the time.
+	row *T // nil: this souk cannot use it
+	// of is what was read. A table drops it once the row can be used: it has many rows, and all of them in memory.
 	of *written
 }
 
-// written is a row as somebody wrote it.
+// written is what was found where a row was read.
 type written struct {
 	newer  error  // why only a newer souk can use the row
 	broken error  // why none can
@@ -29,7 +29,7 @@ type written struct {
 
 func newVersioned[T any](row *T) versioned[T] { return versioned[T]{row: row} }
 
-// unusable returns why this souk cannot use the row, of which there is none.
+// unusable returns why this souk cannot use the row; nil: it can.
 func (v versioned[T]) unusable() error {
 	if v.of == nil {
 		return nil

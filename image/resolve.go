@@ -41,7 +41,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 	return Resolved{}, err
 }
 
-// Known returns the image that is here by a name. false: there is none.
+// Known returns the image of a name, and whether it is here.
 func (s *Store) Known(name string) (Resolved, bool) {
 	here, _, there := s.hereBy(name)
 	return here, there

@@ -122,6 +122,9 @@ const mostTogether = 256
 
 // rows imports rows, in order.
 func (i *importer) rows(rows []rowKey) {
+	if len(rows) == 0 {
+		return
+	}
 	err := i.catalog.ImportMany(func(one catalog.Importing) {
 		for _, row := range rows {
 			i.row(one, row)

@@ -284,8 +284,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	return k.remember(now)
 }
 
-// remember reports whether something is to be remembered of a service of which nothing is to be done. The next steward of
-// this process knows no less once all that this one ordered is told.
+// remember reports whether the steward of a service at rest is kept. It is for a while: the fleet may not have told of all
+// that it ordered. Later ones read the same off the machines.
 func (k *kept) remember(now time.Time) bool {
 	if k.rests.IsZero() {
 		k.rests = now

@@ -112,13 +112,10 @@ func (p *pass) command() {
 	to := *p.goal[p.want.Release.commandGroup().Name]
 	replica := p.ofRun(&to, machine.RunCommand, h.Rollout)
 	replica.StopAfter = 0
-	at := slices.IndexFunc(p.commands, func(m *Standing) bool { return sameRun(&m.Replica, &replica) && m.succeeded() })
-	if at < 0 {
-		at = slices.IndexFunc(p.commands, func(m *Standing) bool { return sameRun(&m.Replica, &replica) })
-	}
+	m, id := p.commandOf(&replica)
 	if !judged { // it is paused, or has failed
-		if h.Paused && at >= 0 && p.commands[at].succeeded() {
-			p.commandEnded(p.commands[at])
+		if h.Paused && m != nil && m.succeeded() {
+			p.commandEnded(m)
 		}
 		return
 	}
@@ -133,22 +130,22 @@ func (p *pass) command() {
 		return !sameRun(&m.Replica, &replica) && (!m.Over() || m.State == machine.Destroying)
 	})
 	switch {
-	case at >= 0 && p.commands[at].Over():
-		p.commandEnded(p.commands[at])
+	case m != nil && m.Over():
+		p.commandEnded(m)
 	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
 		p.commandFails(w.why.Error(), w.failed) // nor would it start elsewhere
 	case late:
-		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(at, earlier, w), p.commandAt(at))
-	case at >= 0, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
+		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(m, earlier, w), id)
+	case m != nil, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
 	default:
 		p.startRun(replica, to.group, w)
 	}
 }
 
 // commandLacks says, as the end of a sentence, what kept the command from running.
-func (p *pass) commandLacks(at, earlier int, w *runWork) string {
+func (p *pass) commandLacks(has *Standing, earlier int, w *runWork) string {
 	switch {
-	case at >= 0:
+	case has != nil:
 	case earlier >= 0:
 		m := p.commands[earlier]
 		return fmt.Sprintf(": machine %s of worker %s, which runs the command of an earlier rollout, has not ended",
@@ -159,12 +156,15 @@ func (p *pass) commandLacks(at, earlier int, w *runWork) string {
 	return ""
 }
 
-// commandAt returns the id of a command's machine; "": there is none.
-func (p *pass) commandAt(at int) string {
-	if at < 0 {
-		return ""
+// commandOf returns the machine that runs the command of a rollout, and its id; nil and "" where there is none. After a cut
+// there may be several: then one that has succeeded.
+func (p *pass) commandOf(run *machine.Replica) (m *Standing, id string) {
+	for _, x := range p.commands {
+		if sameRun(&x.Replica, run) && (m == nil || x.succeeded() && !m.succeeded()) {
+			m, id = x, x.ID
+		}
 	}
-	return p.commands[at].ID
+	return m, id
 }
 
 // succeeded reports whether a run ended with 0.
