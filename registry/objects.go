@@ -2,7 +2,7 @@ package registry
 
 import (
 	"cmp"
-	"maps"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +110,8 @@ func (x *object) whole(k id) Object {
 type objects struct {
 	self    cluster.WorkerID
 	o       Options
-	all     map[id]*object
+	kinds   map[Kind]map[string]*object // by kind and key
+	count   int                         // of all kinds
 	buckets [Buckets]uint64
 	last    Stamp                    // the greatest that was seen or made here
 	writers map[cluster.WorkerID]int // how many each has written of those that are here
@@ -118,7 +119,25 @@ type objects struct {
 }
 
 func newObjects(self cluster.WorkerID, o Options) *objects {
-	return &objects{self: self, o: o, all: map[id]*object{}, writers: map[cluster.WorkerID]int{}}
+	return &objects{self: self, o: o, kinds: map[Kind]map[string]*object{}, writers: map[cluster.WorkerID]int{}}
+}
+
+func (x *objects) get(k id) *object { return x.kinds[k.kind][k.key] }
+
+// each gives the objects of a kind, in any order; all of them for "".
+func (x *objects) each(kind Kind) iter.Seq2[id, *object] {
+	return func(yield func(id, *object) bool) {
+		for is, of := range x.kinds {
+			if kind != "" && is != kind {
+				continue
+			}
+			for key, o := range of {
+				if !yield(id{is, key}, o) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
@@ -148,8 +167,8 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 			"%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
 			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
 	}
-	k := id{Kind(unique.Make(string(o.Kind)).Value()), o.Key}
-	old := x.all[k]
+	k := id{o.Kind, o.Key}
+	old := x.get(k)
 	if old == nil {
 		if err := x.mayAdd(o.Kind, o.Stamp.Writer, 1); err != nil {
 			return false, err
@@ -163,7 +182,11 @@ func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	}
 	x.remove(k)
 	n := keep(&o, x.o.SigSize)
-	x.all[k] = n
+	if x.kinds[k.kind] == nil {
+		x.kinds[k.kind] = map[string]*object{}
+	}
+	x.kinds[k.kind][k.key] = n
+	x.count++
 	x.writers[o.Stamp.Writer]++
 	x.buckets[bucketOfObject(k)] ^= n.print
 	if o.Deleted {
@@ -178,9 +201,9 @@ func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 	if x.o.Reserved != nil && !x.o.Reserved(kind) {
 		most -= reservedObjects
 	}
-	if len(x.all)+n > most {
+	if x.count+n > most {
 		return fault.New(fault.Exhausted, "too_many_objects",
-			"%d objects are kept, which is the most; delete some that are not needed", len(x.all))
+			"%d objects are kept, which is the most; delete some that are not needed", x.count)
 	}
 	if x.o.Signed && x.writers[writer]+n > writerObjects {
 		return fault.New(fault.Exhausted, "too_many_objects",
@@ -191,7 +214,7 @@ func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 }
 
 func (x *objects) remove(k id) {
-	if old := x.all[k]; old != nil {
+	if old := x.get(k); old != nil {
 		if x.writers[old.stamp.Writer]--; x.writers[old.stamp.Writer] <= 0 {
 			delete(x.writers, old.stamp.Writer)
 		}
@@ -199,7 +222,11 @@ func (x *objects) remove(k id) {
 		if old.deleted {
 			x.dead--
 		}
-		delete(x.all, k)
+		delete(x.kinds[k.kind], k.key)
+		if len(x.kinds[k.kind]) == 0 {
+			delete(x.kinds, k.kind)
+		}
+		x.count--
 	}
 }
 
@@ -216,14 +243,14 @@ func (x *objects) expire(now time.Time) {
 		return
 	}
 	var dead []id
-	for k, o := range x.all {
+	for k, o := range x.each("") {
 		if o.deleted {
 			dead = append(dead, k)
 		}
 	}
-	slices.SortFunc(dead, func(a, b id) int { return x.all[a].stamp.Compare(x.all[b].stamp) })
+	slices.SortFunc(dead, func(a, b id) int { return x.get(a).stamp.Compare(x.get(b).stamp) })
 	for i, k := range dead {
-		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, x.all[k].stamp) {
+		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, x.get(k).stamp) {
 			x.remove(k)
 		}
 	}
@@ -234,7 +261,7 @@ func (x *objects) have(buckets []byte) (out []uint64) {
 	for _, b := range buckets {
 		in[int(b)] = true
 	}
-	for k, o := range x.all {
+	for k, o := range x.each("") {
 		if in[bucketOfObject(k)] {
 			out = append(out, o.print)
 		}
@@ -256,7 +283,7 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 		known[h] = true
 	}
 	var lacks []id
-	for k, o := range x.all {
+	for k, o := range x.each("") {
 		if in[bucketOfObject(k)] && !known[o.print] {
 			lacks = append(lacks, k)
 		}
@@ -266,7 +293,7 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 		if most <= 0 && len(out) > 0 {
 			return out, true
 		}
-		o := x.all[k].whole(k)
+		o := x.get(k).whole(k)
 		most -= sizeOfObject(o)
 		out = append(out, o)
 	}
@@ -344,7 +371,7 @@ func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 // Newest is Object for who has to know of a deletion too.
 func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 	k := id{kind, key}
-	if o := r.objects.all[k]; o != nil {
+	if o := r.objects.get(k); o != nil {
 		return o.whole(k), true
 	}
 	return Object{}, false
@@ -353,15 +380,15 @@ func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 // Objects returns the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
-	var wanted []id // of a kind there may be few among many
-	for k, o := range r.objects.all {
-		if (kind == "" || k.kind == kind) && (deleted || !o.deleted) {
+	var wanted []id
+	for k, o := range r.objects.each(kind) {
+		if deleted || !o.deleted {
 			wanted = append(wanted, k)
 		}
 	}
 	slices.SortFunc(wanted, compareIDs)
 	for _, k := range wanted {
-		out = append(out, r.objects.all[k].whole(k))
+		out = append(out, r.objects.get(k).whole(k))
 	}
 	return out
 }
@@ -372,8 +399,13 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
 	x.last = Stamp{}
-	for _, k := range slices.SortedFunc(maps.Keys(x.all), compareIDs) {
-		o := x.all[k].whole(k)
+	all := make([]id, 0, x.count)
+	for k := range x.each("") {
+		all = append(all, k)
+	}
+	slices.SortFunc(all, compareIDs)
+	for _, k := range all {
+		o := x.get(k).whole(k)
 		switch {
 		case o.Stamp.Wall <= x.ahead(now):
 			if o.Stamp.Compare(x.last) > 0 {
