@@ -20,8 +20,8 @@ const (
 type ReleasePlan struct {
 	App     string `json:"app"`
 	Changes bool   `json:"changes"` // false: each machine stays
-	// Fits is whether all groups have room for their first step: the machines that are made before any of them must be
-	// ready.
+	// Fits is whether all groups have room for their first step, which is the machines that are made before any of them must
+	// be ready, and the release's command too; and whether a job could ever have some.
 	Fits   Fit            `json:"fits"`
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -75,6 +76,13 @@ type trial struct {
 	groups map[string]*groupTrial
 	made   map[rollout.Slot]*broker.Trial // where the next machine of a slot goes
 	cost   float64                        // credits an hour
+	runs   runTrial
+}
+
+// runTrial is what came of what a release runs once.
+type runTrial struct {
+	fits api.Fit
+	why  []string
 }
 
 // groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
@@ -113,6 +121,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
 		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
+	t.tryRuns(ctx, a.broker, s)
 	stage := a.broker.Rehearse(ctx)
 	for i := range t.plan.First {
 		if o := &t.plan.First[i]; o.Verb == rollout.Remove && s.Release.Group(o.Replica.Group) == nil {
@@ -140,6 +149,33 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 		t.cost = max(t.cost, stage.Cost())
 	}
 	return t
+}
+
+// tryRuns places what the release runs once, each alone. Its command must have room now, as it runs before anything of the
+// release is made; a job may find some when it is due.
+func (t *trial) tryRuns(ctx context.Context, b releaseBroker, s *catalog.Service) {
+	t.runs.fits = api.FitsNow
+	for i := range t.plan.Runs {
+		o := &t.plan.Runs[i]
+		_, lack := rehearse(ctx, b.Rehearse(ctx), s, o)
+		what := "a run of " + o.Replica.Group
+		if o.Replica.Run == machine.RunCommand {
+			what = "the release command"
+		}
+		if lack == nil || lack.fits == api.FitsLater && o.Replica.Run != machine.RunCommand {
+			continue
+		}
+		t.runs.why = append(t.runs.why, fmt.Sprintf("%s has no room: %s", what, lack.why))
+		t.runs.fits = worse(t.runs.fits, lack.fits)
+	}
+}
+
+// worse returns the worse of two answers.
+func worse(a, b api.Fit) api.Fit {
+	if a == api.FitsNever || b == api.FitsNow {
+		return a
+	}
+	return b
 }
 
 // place places the first step of a group: what it lacks, then what is made beside older ones.
@@ -177,22 +213,9 @@ func (t *trial) has(slot rollout.Slot) bool {
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
-		l := o.Launch(s.Release)
-		l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
-		one, err := stage.Place(ctx, s.App.Name, l)
-		switch {
-		case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
-			x.lacks(api.FitsNever, err.Error(), nil)
-			return placed
-		case err != nil:
-			x.lacks(api.FitsLater, err.Error(), nil)
-			return placed
-		case one.Verdict != decision.FitsNow:
-			fits := api.FitsLater
-			if one.Verdict == decision.Never {
-				fits = api.FitsNever
-			}
-			x.lacks(fits, reason(one), one.Failing)
+		one, lack := rehearse(ctx, stage, s, o)
+		if lack != nil {
+			x.lacks(lack.fits, lack.why, lack.failing)
 			return placed
 		}
 		t.made[o.Slot()] = one
@@ -200,6 +223,32 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 		placed = append(placed, one)
 	}
 	return placed
+}
+
+// unplaced says why a machine has no room.
+type unplaced struct {
+	fits    api.Fit
+	why     string
+	failing []decision.Group
+}
+
+// rehearse places one machine.
+func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service,
+	o *rollout.Order) (*broker.Trial, *unplaced) {
+	l := o.Launch(s.Release)
+	l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
+	one, err := stage.Place(ctx, s.App.Name, l)
+	switch {
+	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
+		return nil, &unplaced{api.FitsNever, err.Error(), nil}
+	case err != nil:
+		return nil, &unplaced{api.FitsLater, err.Error(), nil}
+	case one.Verdict == decision.Never:
+		return nil, &unplaced{api.FitsNever, reason(one), one.Failing}
+	case one.Verdict != decision.FitsNow:
+		return nil, &unplaced{api.FitsLater, reason(one), one.Failing}
+	}
+	return one, nil
 }
 
 // reason says why a machine has no room, with the clauses that the first few workers fail on.
@@ -217,13 +266,11 @@ func reason(one *broker.Trial) string {
 	return one.Reason + " (" + strings.Join(list, "; ") + ")"
 }
 
-// fits returns whether there is room for all groups.
+// fits returns whether there is room for all groups, and for what runs once.
 func (t *trial) fits() api.Fit {
-	out := api.FitsNow
+	out := t.runs.fits
 	for _, x := range t.groups {
-		if x.fits == api.FitsNever || out == api.FitsNow {
-			out = x.fits
-		}
+		out = worse(out, x.fits)
 	}
 	return out
 }
@@ -231,7 +278,7 @@ func (t *trial) fits() api.Fit {
 func (t *trial) answer(app string) api.ReleasePlan {
 	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Credits: t.cost, Help: []api.PlanHelp{},
 		Groups: []api.PlannedGroup{}, Jobs: append([]string{}, t.plan.Jobs...), Command: t.plan.Command}
-	var why []string
+	why := t.runs.why
 	for i := range t.plan.Groups {
 		g := &t.plan.Groups[i]
 		if g.Group != nil && g.Group.Cron != nil && len(g.Replicas) == 0 {

@@ -124,3 +124,35 @@ func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestAPlanKnowsWhatRunsOnce: a release's command must have room now, as it runs before all else; a job must be able to
+// have some when it is due. Neither takes room from the machines that are kept up.
+func TestAPlanKnowsWhatRunsOnce(t *testing.T) {
+	s := newShop(t).open() // one worker of 4096 MB
+	s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
+	command := func(memory, replicas int) string {
+		return strings.Replace(webOf("demo:1", memory, replicas, ""), `{`, `{"release_command":["migrate"],`, 1)
+	}
+	job := func(memory int) string {
+		return strings.Replace(webOf("demo:1", memory, 1, ""), `"update":{}`, `"cron":{"schedule":"0 3 * * *"}`, 1)
+	}
+	for _, tt := range []struct {
+		name, body string
+		fits       api.Fit
+		why        string
+	}{
+		{"a command", command(1024, 0), api.FitsNow, ""},
+		{"a command that has room before its machines are there", command(1536, 2), api.FitsNow, ""},
+		{"a command that has none", command(3500, 0), api.FitsLater, "the release command has no room: "},
+		{"one that never has", command(5000, 0), api.FitsNever, "the release command has no room: "},
+		{"a job", job(1024), api.FitsNow, ""},
+		{"a job that may have room when it is due", job(3500), api.FitsNow, ""},
+		{"one that never has", job(5000), api.FitsNever, "a run of web has no room: "},
+	} {
+		var p api.ReleasePlan
+		s.want(200, "POST", "/v1/souk/apps/a/plan-release", tt.body).into(t, &p)
+		if p.Fits != tt.fits || !strings.HasPrefix(p.Why, tt.why) || (p.Why == "") != (tt.why == "") {
+			t.Errorf("%s: %s, %q", tt.name, p.Fits, p.Why)
+		}
+	}
+}

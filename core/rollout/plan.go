@@ -35,6 +35,9 @@ type Plan struct {
 	Jobs  []string // groups that run at times and that run otherwise from then on, or not any more
 	// Command is that the release's command runs before anything else is done.
 	Command bool
+	// Runs has an order for what runs once: the release's command first, then a run of each of Jobs that the release has and
+	// that is not turned off. Nothing but the machine is as it will be.
+	Runs []Order
 }
 
 // GroupPlan is what becomes of one group.
@@ -97,6 +100,24 @@ func Foresee(now time.Time, want *Want, standing []Standing) Plan {
 	}
 	out.First = first(now, want, standing)
 	out.Jobs, out.Command = p.jobsChanged(), want.Head.Command
+	out.Runs = p.runsAhead(out.Jobs, out.Command)
+	return out
+}
+
+// runsAhead returns an order for the release's command and for a run of each job of a list.
+func (p *pass) runsAhead(jobs []string, command bool) (out []Order) {
+	add := func(to *side, kind machine.Run) {
+		r := p.ofRun(to, kind, 0)
+		out = append(out, Order{Verb: Make, Machine: RunID(p.want.App, &r, cluster.Term{}), Replica: r})
+	}
+	if command {
+		add(p.goal[p.want.Release.commandGroup().Name], machine.RunCommand)
+	}
+	for _, name := range jobs {
+		if p.isJob(p.goal, name) && !p.goal[name].off {
+			add(p.goal[name], machine.RunScheduled)
+		}
+	}
 	return out
 }
 
