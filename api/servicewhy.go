@@ -5,7 +5,8 @@ import "github.com/soukhq/souk/cluster"
 // ServiceWhy says of each replica of a service why it is where it is, or why it is not ready and what would help.
 type ServiceWhy struct {
 	Service  ServiceStatus `json:"service"`
-	Replicas []ReplicaWhy  `json:"replicas"` // in the order of the service's groups and slots
+	Replicas []ReplicaWhy  `json:"replicas"`       // in the order of the service's groups and slots
+	Jobs     []JobWhy      `json:"jobs,omitempty"` // in the order of the service's
 	// Missing lists workers that could not be asked: of their machines what was known stands in.
 	Missing []cluster.WorkerID `json:"missing,omitempty"`
 }
@@ -19,4 +20,12 @@ type ReplicaWhy struct {
 	AsWanted bool             `json:"as_wanted"` // it is ready, or rests until a request wakes it
 	Why      string           `json:"why"`       // where it is as wanted, why it is at its worker; else why it is not
 	Help     []string         `json:"help"`      // what would help, the smallest change first; none where it is as wanted
+}
+
+// JobWhy explains a group that runs at times.
+type JobWhy struct {
+	Group    string   `json:"group"`
+	AsWanted bool     `json:"as_wanted"` // it is off, or a run goes on or has room, and none was skipped when it was due last
+	Why      string   `json:"why"`
+	Help     []string `json:"help"` // what would help, the smallest change first
 }

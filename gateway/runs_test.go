@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
@@ -54,6 +55,46 @@ func TestJobsOfAnApp(t *testing.T) {
 	if !got.Jobs[0].Off || got.Jobs[0].Next != nil {
 		t.Errorf("%+v", got.Jobs)
 	}
+}
+
+// TestWhyOfAJob: whether it runs, may still run, or would have room to run, and that it is off.
+func TestWhyOfAJob(t *testing.T) {
+	s := newShop(t).open() // one worker of 4096 MB
+	s.want(201, "POST", "/v1/souk/apps/a/releases", jobRelease)
+	why := func() api.JobWhy {
+		t.Helper()
+		var w api.ServiceWhy
+		s.want(200, "GET", "/v1/souk/apps/a/why", nil).into(t, &w)
+		if len(w.Jobs) != 1 || w.Jobs[0].Group != "report" {
+			t.Fatalf("%+v", w.Jobs)
+		}
+		return w.Jobs[0]
+	}
+	is := func(well bool, text, help string) {
+		t.Helper()
+		if w := why(); w.AsWanted != well || !strings.Contains(w.Why, text) || (help == "") != (len(w.Help) == 0) ||
+			help != "" && !strings.Contains(w.Help[0], help) {
+			t.Errorf("%+v", w)
+		}
+	}
+	is(true, "it does not run now: there is room at worker w1", "")
+	run := func(id string, worker cluster.WorkerID, state machine.State) {
+		s.gateway.directory.fleet.Update(func(e *fleet.Edit) {
+			e.Machine(fleet.Machine{ID: id, App: "a", Worker: worker, State: state,
+				Replica: &machine.Replica{Group: "report", Spec: "x", Epoch: 1, Run: machine.RunScheduled}})
+		})
+	}
+	run("m1", "w1", machine.Started)
+	is(true, "machine m1 of worker w1 runs it", "")
+	run("m1", "w1", machine.Stopped)
+	is(true, "it does not run now: there is room", "")
+	run("m2", "w9", machine.Started)
+	is(false, "machine m2 may still run it, and its worker w9 is not heard: others take the place", "")
+	run("m2", "w9", machine.Stopped)
+	s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":4000}}}`)
+	is(false, "it does not run now: the workers that match are full", "ask for less")
+	s.want(200, "POST", "/v1/souk/apps/a/scale", `{"counts":{"report":0}}`)
+	is(true, "it is off", "souk scale a report=1")
 }
 
 // TestAReleaseCommandThatIsPending keeps jobs of a first release from running, and the status says so.

@@ -40,6 +40,9 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 			out.Replicas = append(out.Replicas, x.replica(r.Context(), g, &g.Slots[j]))
 		}
 	}
+	for i := range status.Jobs {
+		out.Jobs = append(out.Jobs, x.job(r.Context(), &status.Jobs[i]))
+	}
 	for _, one := range silent {
 		out.Missing = append(out.Missing, one.id)
 	}
@@ -90,9 +93,12 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 		return out
 	}
 	wanted, _ := x.of.InForce()
-	slot := rollout.Slot{Group: group}
-	l := wanted.Group(group).Launch(slot, slot.MachineID(x.of.App.ID, 0, ""), "", wanted.Secrets)
-	p, err := x.a.broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: l})
+	o := rollout.Order{Replica: machine.Replica{Group: group}}
+	if wanted.Group(group).Cron != nil {
+		o.Replica.Run = machine.RunScheduled
+	}
+	o.Machine = o.Slot().MachineID(x.of.App.ID, 0, "")
+	p, err := x.a.broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: o.Launch(wanted)})
 	switch {
 	case err != nil:
 		out.why = err.Error()
@@ -105,6 +111,34 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 		}
 	}
 	x.lacks[group] = out
+	return out
+}
+
+// job explains a job: the run that goes on, or what the next one would meet now.
+func (x *explainer) job(ctx context.Context, j *api.JobStatus) api.JobWhy {
+	out := api.JobWhy{Group: j.Group, Help: []string{}}
+	on := slices.IndexFunc(j.Runs, func(r api.JobRun) bool {
+		return r.State != machine.Stopped && r.State != machine.Failed
+	})
+	switch {
+	case j.Off:
+		out.AsWanted, out.Why = true, "it is off"
+		out.Help = append(out.Help, fmt.Sprintf("souk scale %s %s=1", x.of.App.Name, j.Group))
+	case on >= 0 && j.Runs[on].Unheard:
+		wanted, _ := x.of.InForce()
+		out.Why = fmt.Sprintf("machine %s may still run it, and its worker %s is not heard: %s", j.Runs[on].Machine,
+			j.Runs[on].Worker, wanted.Group(j.Group).Tells(x.a.lostAfter))
+	case on >= 0:
+		out.AsWanted, out.Why = true, fmt.Sprintf("machine %s of worker %s runs it", j.Runs[on].Machine,
+			j.Runs[on].Worker)
+	default:
+		next := x.lack(ctx, j.Group)
+		out.AsWanted, out.Why = next.fits, "it does not run now: "+next.why
+		out.Help = append(out.Help, next.help...)
+	}
+	if j.Skipped != "" {
+		out.AsWanted, out.Why = false, j.Skipped+"; "+out.Why
+	}
 	return out
 }
 

@@ -2,6 +2,7 @@ package releases
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,12 +16,13 @@ import (
 // Why makes the command "souk why".
 func Why(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "why APP [REPLICA]", Short: "Say why replicas are where they are, or not ready",
-		Long: `Say of each replica of an app why it is where it is; of one that is not ready, why not and what would help. REPLICA,
-such as web/2, is one of them alone. Room is asked for as "souk why-not" does; nothing is made or reserved.
-"souk explain MACHINE" says more of one machine: how each worker was judged.`,
+		Long: `Say of each replica of an app why it is where it is; of one that is not ready, why not and what would help; and of each
+job whether it runs, or would have room to. REPLICA, such as web/2 or the name of a job, is one of them alone. Room is
+asked for as "souk why-not" does; nothing is made or reserved. "souk explain MACHINE" says more of one machine: how each
+worker was judged.`,
 		Example: "  souk why shop\n  souk why shop web/2\n" +
 			"  souk why shop --json | jq '.replicas[] | select(.as_wanted | not)'",
-		Args: cli.Args(1, 2, "an app, and at most one of its replicas")}
+		Args: cli.Args(1, 2, "an app, and at most one of its replicas or jobs")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		slot := ""
 		if len(args) > 1 {
@@ -42,8 +44,10 @@ func why(ctx context.Context, c *cli.Env, app, slot string) error {
 		return known(app, err)
 	}
 	if slot != "" {
-		if w.Replicas = of(w.Replicas, slot); len(w.Replicas) == 0 {
-			return fault.New(fault.NotFound, "replica", "%s has no replica %s: \"souk why %s\" lists them", app,
+		w.Replicas = slices.DeleteFunc(w.Replicas, func(r api.ReplicaWhy) bool { return slotText(&r) != slot })
+		w.Jobs = slices.DeleteFunc(w.Jobs, func(j api.JobWhy) bool { return j.Group != slot })
+		if len(w.Replicas) == 0 && len(w.Jobs) == 0 {
+			return fault.New(fault.NotFound, "replica", "%s has no replica or job %s: \"souk why %s\" lists them", app,
 				fault.Clip(slot, 80), app)
 		}
 	}
@@ -53,16 +57,6 @@ func why(ctx context.Context, c *cli.Env, app, slot string) error {
 	}
 	printWhy(c, &w, slot == "")
 	return nil
-}
-
-// of returns what is said of one replica.
-func of(list []api.ReplicaWhy, slot string) (out []api.ReplicaWhy) {
-	for _, r := range list {
-		if slotText(&r) == slot {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 func slotText(r *api.ReplicaWhy) string { return rollout.Slot{Group: r.Group, Index: r.Index}.String() }
@@ -86,12 +80,20 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 			at = r.Machine + " at " + string(r.Worker)
 		}
 		c.Printf("%s (%s)\n", slotText(r), at)
-		c.Printf("  %s\n", r.Why)
-		for _, h := range r.Help {
-			c.Printf("  help: %s\n", h)
-		}
+		printReason(c, r.Why, r.Help)
+	}
+	for i := range w.Jobs {
+		c.Printf("job %s\n", w.Jobs[i].Group)
+		printReason(c, w.Jobs[i].Why, w.Jobs[i].Help)
 	}
 	for _, id := range w.Missing {
 		c.Note("worker %s could not be asked: what is said of its machines is what was known", id)
+	}
+}
+
+func printReason(c *cli.Env, why string, help []string) {
+	c.Printf("  %s\n", why)
+	for _, h := range help {
+		c.Printf("  help: %s\n", h)
 	}
 }
