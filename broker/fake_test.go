@@ -35,6 +35,7 @@ type fakeWorker struct {
 	held     int                             // times room was held
 	released int                             // times it was told to give room back
 	verbs    map[lifecycle.Verb]int          // carried out
+	made     func(id string)                 // called before a grant is answered
 	granted  []lifecycle.Grant               // in order
 	quoted   []placement.Request             // in order
 	lease    func(id string) (machine.Lease, bool)
@@ -82,6 +83,14 @@ func (w *fakeWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machi
 			return nil, err
 		}
 	}
+	m, err := w.make(g)
+	if err == nil && w.made != nil {
+		w.made(m.ID)
+	}
+	return m, err
+}
+
+func (w *fakeWorker) make(g lifecycle.Grant) (*machine.Machine, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.granted = append(w.granted, g)
@@ -184,6 +193,9 @@ func (w *fakeWorker) Watch(_ context.Context, _, id string, f func(*machine.Mach
 	w.mu.Lock()
 	m := w.rows[id]
 	w.mu.Unlock()
+	if m == nil {
+		return fault.New(fault.NotFound, "machine_not_found", "machine not found")
+	}
 	f(m)
 	return nil
 }
@@ -196,7 +208,8 @@ type fakeFleet struct {
 	app     string // the id of app "a"; "": it is gone
 	budget  *machine.EvictionBudget
 	account *quota.Account
-	reads   int // of the view
+	reads   int      // of the view
+	told    []string // machines, as they were made
 	keyed   func(hash string, ask bool) (*Keyed, error)
 }
 
@@ -255,10 +268,16 @@ func (f *fakeFleet) Worker(id cluster.WorkerID) Worker {
 	return nil
 }
 
-func (f *fakeFleet) Workers() int                                  { return len(f.ids) }
-func (f *fakeFleet) Regions(context.Context) []cluster.Region      { return []cluster.Region{"local"} }
-func (f *fakeFleet) Refused(cluster.WorkerID, cluster.Record)      {}
-func (f *fakeFleet) Granted(*machine.Machine, *placement.Request)  {}
+func (f *fakeFleet) Workers() int                             { return len(f.ids) }
+func (f *fakeFleet) Regions(context.Context) []cluster.Region { return []cluster.Region{"local"} }
+func (f *fakeFleet) Refused(cluster.WorkerID, cluster.Record) {}
+
+func (f *fakeFleet) Granted(m *machine.Machine, _ *placement.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = append(f.told, m.ID)
+}
+
 func (f *fakeFleet) SecretsReach(string, uint64) error             { return nil }
 func (f *fakeFleet) EvictionBudget(string) *machine.EvictionBudget { return f.budget }
 func (f *fakeFleet) Watcher() (placement.Policy, bool)             { return placement.Policy{}, false }

@@ -121,6 +121,7 @@ type Purchase struct {
 	drawn   bool             // so was its name
 	mark    cluster.KeyMark  // of the order's key
 	replica *Replica         // nil: it is none
+	asked   time.Time        // since when a worker is looked for
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder

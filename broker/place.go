@@ -102,6 +102,9 @@ func (b *Broker) prepare(ctx context.Context, o *Order) error {
 // buy has the order's strategy place it, and records what came of it.
 func (b *Broker) buy(ctx context.Context, o *Order) error {
 	began := time.Now()
+	for _, p := range o.Purchases {
+		p.asked = began
+	}
 	err, over := b.redeem(ctx, o)
 	if !over {
 		err = o.strategy.Buy(ctx, o)
@@ -114,12 +117,35 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 	}
 	err = b.recordAll(o, err)
 	b.metrics.ordered(o, err, time.Since(began))
-	for _, p := range o.Purchases {
-		if p.Machine != nil {
+	b.tell(ctx, o.Purchases)
+	return unpaid(err, &o.Purchases[0].Request)
+}
+
+// lateAfter is how old an order is whose machines may be gone again by the time that its answer comes.
+const lateAfter = time.Second
+
+// tell enters machines that were made in what is known of the fleet, until their workers tell of them. One that an answer
+// tells of which came late may have been removed meanwhile, by another member, and nobody would tell of that again: its
+// worker is asked whether it is still there.
+func (b *Broker) tell(ctx context.Context, list []*Purchase) {
+	for _, p := range list {
+		if p.Machine != nil && (time.Since(p.asked) < lateAfter || !b.gone(ctx, p.Machine)) {
 			b.fleet.Granted(p.Machine, &p.Request)
 		}
 	}
-	return unpaid(err, &o.Purchases[0].Request)
+}
+
+// gone reports whether a machine was removed, as its worker says; one that cannot be asked says nothing.
+func (b *Broker) gone(ctx context.Context, m *machine.Machine) (is bool) {
+	w := b.fleet.Worker(m.Worker)
+	if w == nil {
+		return false
+	}
+	err := w.Watch(ctx, m.App, m.ID, func(x *machine.Machine) bool {
+		is = x.State == machine.Destroyed
+		return false
+	})
+	return is || fault.Is(err, fault.NotFound)
 }
 
 // evictor returns the strategy by which an order may have room made.

@@ -78,11 +78,7 @@ func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func
 	}
 	told := release
 	release = func() { // before the next of the app are counted
-		for _, p := range list {
-			if p.Machine != nil {
-				b.fleet.Granted(p.Machine, &p.Request)
-			}
-		}
+		b.tell(ctx, list)
 		told()
 	}
 	for _, p := range list {

@@ -1,0 +1,48 @@
+package broker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/soukhq/souk/lifecycle"
+)
+
+// TestALateAnswerIsOfAMachineThatIsGone: a machine that was removed before the answer came which tells of it is not believed
+// to be there, as its worker tells of its end once only. Another one is.
+func TestALateAnswerIsOfAMachineThatIsGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		took    time.Duration
+		removed bool
+		told    bool
+	}{
+		"at once":           {0, false, true},
+		"late":              {2 * lateAfter, false, true},
+		"late, and removed": {2 * lateAfter, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fleet := newFakeFleet("w1")
+				w := fleet.workers["w1"]
+				w.made = func(id string) {
+					if tt.removed {
+						_, err := w.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, Machine: id})
+						if err != nil {
+							t.Error(err)
+						}
+					}
+					<-time.After(tt.took) // of the bubble's clock
+				}
+				b := fleet.broker(nil)
+				defer b.Close()
+				if _, err := b.Place(context.Background(), Intent{App: "a", Launch: launchOf(64)}); err != nil {
+					t.Fatal(err)
+				}
+				if told := len(fleet.told) > 0; told != tt.told {
+					t.Errorf("the fleet was told of %v", fleet.told)
+				}
+			})
+		})
+	}
+}
