@@ -21,8 +21,7 @@ import (
 // less than one machine of a client: so they change nothing of how many of those a member takes.
 const (
 	MaxServices = 2
-	keptMB      = 8  // of a machine
-	keptMost    = 11 // machines of one service at once
+	keptMB      = 8 // of a machine, of which a service has 12 at once at most
 	keptMemory  = slotMB - 1
 	mostWeb     = 4 // replicas of the group web
 	rollWithin  = 10 * time.Second
@@ -91,9 +90,12 @@ func (k *keeper) change(ctx context.Context, at *member) {
 }
 
 // release is one of three groups: some replicas that are made anew elsewhere, one that may not run twice, and one that
-// writes to a store which checks its SOUK_FENCE. The machines of a bad one end by themselves.
+// writes to a store which checks its SOUK_FENCE; and of a command, with some. The machines of a bad one end by themselves.
 func (k *keeper) release(bad bool) api.NewRelease {
 	k.n++
+	shell := func(script string) []string {
+		return []string{"/bin/sh", "-c", script, k.dir, k.load.command[len(k.load.command)-1]}
+	}
 	group := func(name string, n int, script string, u *rollout.Update) api.NewGroup {
 		if u == nil {
 			u = &rollout.Update{}
@@ -103,7 +105,7 @@ func (k *keeper) release(bad bool) api.NewRelease {
 			script = "exit 3"
 		}
 		return api.NewGroup{Name: name, Replicas: &n, Update: u, Config: &machine.Config{Image: machine.HostImage,
-			Init: machine.Init{Exec: []string{"/bin/sh", "-c", script, k.dir, k.load.command[len(k.load.command)-1]}},
+			Init: machine.Init{Exec: shell(script)},
 			Env:  map[string]string{"VERSION": strconv.Itoa(k.n)}, Restart: &machine.Restart{Policy: "always"},
 			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: keptMB}}}
 	}
@@ -113,8 +115,17 @@ func (k *keeper) release(bad bool) api.NewRelease {
 	one.Single = true
 	store := group("store", 1, keptWitness+fenced, nil)
 	store.OnLost = string(rollout.Fenced)
-	return api.NewRelease{Note: strconv.Itoa(k.n), Groups: []api.NewGroup{
+	out := api.NewRelease{Note: strconv.Itoa(k.n), Groups: []api.NewGroup{
 		group("web", k.rng.IntN(mostWeb+1), keptWitness+stays, &ways[k.rng.IntN(len(ways))]), one, store}}
+	if k.rng.IntN(3) == 0 {
+		code := 0
+		if bad && k.rng.IntN(2) == 0 {
+			code = 4
+		}
+		out.ReleaseCommand = shell(keptWitness + fmt.Sprintf(first, code))
+		out.ReleaseCommandGroup, out.ReleaseCommandTimeout = "one", &machine.Duration{Duration: rollWithin}
+	}
+	return out
 }
 
 // What machines of services run. $0 is the service's directory, $1 that of all witnesses. The first part is what the
@@ -129,6 +140,12 @@ echo "$SOUK_FENCE" >&9
 flock -n 8 || echo "$SOUK_MACHINE with the token $SOUK_FENCE at $SOUK_WORKER" >> "$0/twice"
 `
 	stays = `exec sleep 1000000`
+
+	// first is the command of a release, of which there are never two. It ends with the exit code that is filled in.
+	first = `exec 8>>"$0/command"
+flock -n 8 || echo "$SOUK_MACHINE, a command, with the token $SOUK_FENCE at $SOUK_WORKER" >> "$0/twice"
+sleep 0.3
+exit %d`
 
 	// fenced writes to a store: a file with the highest token that it has seen, and one with the tokens of all writes that
 	// it has taken.
@@ -147,11 +164,12 @@ while :; do
 done`
 )
 
-// settled says a last time what is wanted, and waits until all members see it so. It returns what is not as it must be.
-func (k *keeper) settled(ctx context.Context) (wrong []string) {
+// settled says a last time what is wanted, and waits until all members see it so, saying what is waited for. It returns what
+// is not as it must be.
+func (k *keeper) settled(ctx context.Context, say func(format string, a ...any)) (wrong []string) {
 	ctx, cancel := context.WithTimeout(ctx, keepIn)
 	defer cancel()
-	last, head := k.release(false), ""
+	last, head, seen := k.release(false), "", ""
 	for why := "nobody took its last release"; ; {
 		if head == "" {
 			made, err := k.ms[k.rng.IntN(len(k.ms))].cl.Deploy(ctx, k.app, last)
@@ -162,6 +180,10 @@ func (k *keeper) settled(ctx context.Context) (wrong []string) {
 			}
 		} else if why = k.lacks(ctx, head); why == "" {
 			return nil
+		}
+		if why != seen {
+			seen = why
+			say("%s: %s", k.app, why)
 		}
 		if wait(ctx, askPause) != nil {
 			return []string{fmt.Sprintf("service %s is not as it is wanted after %v: %s", k.app, keepIn, why)}
@@ -216,7 +238,7 @@ func (k *keeper) said(sure bool) (out []string, err error) {
 		return nil, err
 	}
 	for line := range strings.Lines(string(raw)) {
-		out = append(out, fmt.Sprintf("%s: two machines of a single replica lived at once: %s", k.app,
+		out = append(out, fmt.Sprintf("%s: there were two at once of what may not run twice: %s", k.app,
 			strings.TrimSpace(line)))
 	}
 	f, err := os.Open(filepath.Join(k.dir, "taken"))

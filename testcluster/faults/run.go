@@ -301,7 +301,7 @@ func (r *run) exits() {
 func (r *run) keeps(ctx context.Context) error {
 	for _, k := range r.kept {
 		begin := time.Now()
-		wrong := k.settled(ctx)
+		wrong := k.settled(ctx, r.say)
 		said, err := k.said(!r.forgot && r.o.Fault != Clone)
 		if err != nil {
 			return fault.Wrap(err, fault.Internal, "witness", "what a service's witnesses say cannot be read")
