@@ -65,10 +65,10 @@ type Catalog struct {
 	choice     *rows[PolicyChoice]
 	namespaces *rows[Namespace]
 	prices     *rows[quota.Price]
-	releases   versionedRows[rollout.Release]
+	releases   appRows[rollout.Release]
 	heads      versionedRows[rollout.Head]
 	tenures    *rows[rollout.Tenure]
-	forks      versionedRows[rollout.Head]
+	forks      appRows[rollout.Head]
 	moves      moves
 	orphans    map[string]bool   // apps that are not here and of which another member has told a head
 	restored   map[string]string // apps of releases that were told again though another member took them out, by key
@@ -100,10 +100,10 @@ func empty(j journal.Journal) *Catalog {
 		choice:     newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies)),
 		namespaces: newRows(bucketNamespace, checkNamespace),
 		prices:     newRows(bucketPrice, checkPrice),
-		releases:   newVersionedRows(bucketRelease, checkRelease),
+		releases:   newAppRows(bucketRelease, checkRelease),
 		heads:      newVersionedRows(bucketHead, checkHead),
 		tenures:    newRows(bucketSteward, checkTenure),
-		forks:      newVersionedRows(bucketFork, checkFork),
+		forks:      newAppRows(bucketFork, checkFork),
 		orphans:    map[string]bool{}, restored: map[string]string{},
 	}
 	c.tables = map[string]table{

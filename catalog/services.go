@@ -163,7 +163,9 @@ func (c *Catalog) serviceRemoval(app string) (out []change) {
 	if x, there := c.tenures.remove(app); there {
 		out = append(out, x)
 	}
-	out = append(out, c.heads.removeApp(app)...)
+	if x, there := c.heads.remove(app); there {
+		out = append(out, x)
+	}
 	out = append(out, c.forks.removeApp(app)...)
 	return append(out, c.releases.removeApp(app)...)
 }

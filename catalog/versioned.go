@@ -76,28 +76,38 @@ func (v versioned[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v.row)
 }
 
-// versionedRows is a table of versioned rows. Those of one app are found without a look at the others.
-type versionedRows[T any] struct {
-	*rows[versioned[T]]
-	byApp map[string][]string // keys
-}
+// versionedRows is a table of versioned rows.
+type versionedRows[T any] struct{ *rows[versioned[T]] }
 
 // newVersionedRows makes a table. check refuses a row that this souk can read and no member may have written; sum is the
 // id of what was written.
 func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) error) versionedRows[T] {
-	t := versionedRows[T]{byApp: map[string][]string{}}
-	t.rows = newRows(bucket, func(key string, v versioned[T]) error {
+	t := versionedRows[T]{newRows(bucket, func(key string, v versioned[T]) error {
 		if v.row == nil {
 			return v.of.broken
 		}
 		return check(key, v.of.sum, v.row)
-	})
+	})}
 	t.kept = func(v versioned[T]) versioned[T] {
 		if v.row != nil {
 			v.of = nil
 		}
 		return v
 	}
+	return t
+}
+
+// get returns a row that this souk can use, or nil.
+func (t versionedRows[T]) get(key string) *T { return t.all[key].row }
+
+// appRows is a table of versioned rows of which an app has several. They are found without a look at the others.
+type appRows[T any] struct {
+	versionedRows[T]
+	byApp map[string][]string // keys
+}
+
+func newAppRows[T any](bucket string, check func(key, sum string, row *T) error) appRows[T] {
+	t := appRows[T]{newVersionedRows(bucket, check), map[string][]string{}}
 	t.seen = func(key string, _ versioned[T]) {
 		if app := appOf(key); !slices.Contains(t.byApp[app], key) {
 			t.byApp[app] = append(t.byApp[app], key)
@@ -113,11 +123,8 @@ func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) 
 	return t
 }
 
-// get returns a row that this souk can use, or nil.
-func (t versionedRows[T]) get(key string) *T { return t.all[key].row }
-
 // removeApp returns the changes that take out all rows of an app.
-func (t versionedRows[T]) removeApp(app string) (out []change) {
+func (t appRows[T]) removeApp(app string) (out []change) {
 	for _, key := range t.byApp[app] {
 		x, _ := t.remove(key)
 		out = append(out, x)
