@@ -106,6 +106,7 @@ func empty(j journal.Journal) *Catalog {
 		forks:      newAppRows(bucketFork, checkFork),
 		orphans:    map[string]bool{}, restored: map[string]string{},
 	}
+	c.releases.pack() // there are several of each service, and seldom is one needed
 	c.tables = map[string]table{
 		bucketApp: c.apps, bucketSecret: c.secrets, bucketOldSecret: c.old, bucketKey: c.keys, bucketPolicy: c.policies,
 		bucketSetting: c.choice, bucketNamespace: c.namespaces, bucketPrice: c.prices,

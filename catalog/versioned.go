@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
+	"weak"
 
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
@@ -14,7 +16,9 @@ import (
 // versioned is a row of a shape that a newer souk may change. What this souk does not know whole it keeps as it was
 // written and does not use: a release whose config has an unknown field would make other machines than were meant.
 type versioned[T any] struct {
-	row *T // nil: this souk cannot use it
+	row *T // nil: this souk cannot use it, or it is packed
+	// packed is what a row is read from when it is needed; nil: it is in row.
+	packed *packed[T]
 	// of is what was read. A table drops it once the row can be used: it has many rows, and all of them in memory.
 	of *written
 }
@@ -23,8 +27,37 @@ type versioned[T any] struct {
 type written struct {
 	newer  error  // why only a newer souk can use the row
 	broken error  // why none can
-	raw    []byte // where this souk cannot use the row
+	raw    []byte // as it was written
 	sum    string // the id of what was written
+}
+
+// packed is a row that takes little memory while nobody needs it.
+type packed[T any] struct {
+	raw  []byte
+	mu   sync.Mutex
+	read weak.Pointer[T] // what was read of it last, as long as somebody has it
+}
+
+func (p *packed[T]) open() *T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	row := p.read.Value()
+	if row == nil {
+		row = new(T)
+		if err := json.Unmarshal(p.raw, row); err != nil {
+			panic("catalog: a row that was read is not JSON: " + err.Error())
+		}
+		p.read = weak.Make(row)
+	}
+	return row
+}
+
+// value returns the row; nil: this souk cannot use it.
+func (v versioned[T]) value() *T {
+	if v.packed != nil {
+		return v.packed.open()
+	}
+	return v.row
 }
 
 func newVersioned[T any](row *T) versioned[T] { return versioned[T]{row: row} }
@@ -42,7 +75,7 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 	var said struct {
 		Schema int `json:"schema"`
 	}
-	of := &written{sum: rollout.IDOf(raw)}
+	of := &written{sum: rollout.IDOf(raw), raw: bytes.Clone(raw)}
 	*v = versioned[T]{of: of}
 	err := json.Unmarshal(raw, &said)
 	switch row := new(T); {
@@ -64,16 +97,15 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 				"this souk does not know all of its fields (%v): a newer souk wrote it, so upgrade this one", err)
 		}
 	}
-	of.raw = bytes.Clone(raw)
 	return nil
 }
 
 // MarshalJSON returns the row as it is stored.
 func (v versioned[T]) MarshalJSON() ([]byte, error) {
-	if v.row == nil {
-		return v.of.raw, nil
+	if row := v.value(); row != nil {
+		return json.Marshal(row)
 	}
-	return json.Marshal(v.row)
+	return v.of.raw, nil
 }
 
 // versionedRows is a table of versioned rows.
@@ -98,7 +130,7 @@ func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) 
 }
 
 // get returns a row that this souk can use, or nil.
-func (t versionedRows[T]) get(key string) *T { return t.all[key].row }
+func (t versionedRows[T]) get(key string) *T { return t.all[key].value() }
 
 // appRows is a table of versioned rows of which an app has several. They are found without a look at the others.
 type appRows[T any] struct {
@@ -121,6 +153,19 @@ func newAppRows[T any](bucket string, check func(key, sum string, row *T) error)
 		}
 	}
 	return t
+}
+
+// pack has the table keep its rows packed.
+func (t versionedRows[T]) pack() {
+	t.kept = func(v versioned[T]) versioned[T] {
+		switch {
+		case v.row == nil:
+			return v
+		case v.of == nil:
+			return versioned[T]{packed: &packed[T]{raw: encode(v.row)}}
+		}
+		return versioned[T]{packed: &packed[T]{raw: v.of.raw}}
+	}
 }
 
 // removeApp returns the changes that take out all rows of an app.
