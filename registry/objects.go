@@ -398,6 +398,9 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 // workers wrote so is gone for good, for its writer has it and does the same.
 func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
+	if x.last.Wall <= x.ahead(now) {
+		return nil, nil // none is newer than that
+	}
 	x.last = Stamp{}
 	all := make([]id, 0, x.count)
 	for k := range x.each("") {

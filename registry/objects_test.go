@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -137,5 +138,25 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 	}
 	if r.Tidy(noon.Add(time.Hour)); len(r.Objects("", true)) != 0 {
 		t.Fatal("too old ones are kept")
+	}
+}
+
+// TestUpkeepOfManyObjects takes no memory while nothing is wrong with them: it is done all the time.
+func TestUpkeepOfManyObjects(t *testing.T) {
+	r := registry.New("a", registry.Options{})
+	for i := range 1000 {
+		o := registry.Object{Kind: "app", Key: fmt.Sprint(i), Payload: []byte("x"), Sig: []byte("y"),
+			Stamp: registry.Stamp{Wall: noon.UnixMilli(), Writer: "b"}}
+		if _, err := r.ApplyObject(noon, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() {
+		r.Tidy(noon)
+		if again, err := r.Restamp(noon); again != nil || err != nil {
+			t.Fatal(again, err)
+		}
+	}); n > 10 {
+		t.Errorf("%v allocations", n)
 	}
 }
