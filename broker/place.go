@@ -121,7 +121,8 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 	return unpaid(err, &o.Purchases[0].Request)
 }
 
-// lateAfter is how old an order is whose machines may be gone again by the time that its answer comes.
+// lateAfter is how old an order is whose machines may be gone again by the time that its answer comes, and for how long
+// their workers are then asked.
 const lateAfter = time.Second
 
 // tell enters machines that were made in what is known of the fleet, until their workers tell of them. One that an answer
@@ -141,6 +142,8 @@ func (b *Broker) gone(ctx context.Context, m *machine.Machine) (is bool) {
 	if w == nil {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, lateAfter)
+	defer cancel()
 	err := w.Watch(ctx, m.App, m.ID, func(x *machine.Machine) bool {
 		is = x.State == machine.Destroyed
 		return false
