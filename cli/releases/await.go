@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func Await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 
 func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
 	h *api.Head) (api.ServiceStatus, error) {
-	told := ""
+	told, done := "", time.Time{}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		s, err := cl.Service(ctx, app)
 		switch {
@@ -48,10 +49,13 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 				rollout.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
 		default:
 			over, err := arrived(&s, group)
-			if over || err != nil {
+			if over && done.IsZero() {
+				done = time.Now()
+			}
+			if err != nil || over && (allHeard(&s, group) || time.Since(done) > hearWithin) {
 				return s, err
 			}
-			if text := progressText(&s, group); text != told {
+			if text := progressText(&s, group); text != told && !over {
 				told = text
 				c.Note("%s", text)
 			}
@@ -60,6 +64,16 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 			return s, err
 		}
 	}
+}
+
+// hearWithin is how long the member that is asked may take to hear of machines that the steward knows of.
+const hearWithin = 2 * time.Second
+
+// allHeard reports whether the member that was asked knows of as many machines as are wanted, of a group or of all.
+func allHeard(s *api.ServiceStatus, group string) bool {
+	return !slices.ContainsFunc(s.Groups, func(g api.GroupStatus) bool {
+		return (group == "" || g.Name == group) && g.There < g.Wanted
+	})
 }
 
 // arrived reports whether what is waited for is so, or why it is not to be.

@@ -33,7 +33,7 @@ func serve(t *testing.T, asked func(n int), all ...api.ServiceStatus) *client.Cl
 
 func status(release string, wanted, ready int) api.ServiceStatus {
 	return api.ServiceStatus{App: "shop", Head: &api.Head{ID: "h", Release: release, By: "bob"},
-		Groups: []api.GroupStatus{{Name: "db", Wanted: 7, Image: "x"},
+		Groups: []api.GroupStatus{{Name: "db", Wanted: 7, There: 7, Image: "x"},
 			{Name: "web", Wanted: wanted, There: wanted, Ready: ready, Image: "x"}}}
 }
 
@@ -62,6 +62,8 @@ func TestAwaitRollout(t *testing.T) {
 		return s
 	}
 	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
+	unheard := at(rollout.RolledDone, 2)
+	unheard.Groups[1].There = 2
 	for name, x := range map[string]struct {
 		all   []api.ServiceStatus
 		group string
@@ -69,7 +71,9 @@ func TestAwaitRollout(t *testing.T) {
 		told  string
 	}{
 		"done": {all: []api.ServiceStatus{stale, at(rollout.RolledRunning, 3), at(rollout.RolledDone, 1)},
-			told: "db of shop: 0 of 7 ready, 0 there; web of shop: 3 of 3 ready"},
+			told: "db of shop: 0 of 7 ready, 7 there; web of shop: 3 of 3 ready"},
+		"done, and this member has not heard of a machine": {
+			all: []api.ServiceStatus{unheard, at(rollout.RolledDone, 3)}},
 		"waiting": {all: []api.ServiceStatus{at(rollout.RolledWaiting, 1), at(rollout.RolledDone, 3)},
 			told: `; it waits at step 1 of 2: "souk promote shop" has it go on`},
 		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
@@ -85,9 +89,9 @@ func TestAwaitRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var errs bytes.Buffer
 			c := &cli.Env{Err: &errs}
-			_, err := Await(t.Context(), c, serve(t, func(int) {}, x.all...), "shop", x.group, head)
-			if fault.CodeOf(err) != x.code && err != nil || err == nil && x.code != "" {
-				t.Error(err)
+			s, err := Await(t.Context(), c, serve(t, func(int) {}, x.all...), "shop", x.group, head)
+			if fault.CodeOf(err) != x.code && err != nil || err == nil && (x.code != "" || s.Groups[1].There != 3) {
+				t.Errorf("%+v, %v", s, err)
 			}
 			if !strings.Contains(errs.String(), x.told) {
 				t.Errorf("%q is not told:\n%s", x.told, errs.String())
