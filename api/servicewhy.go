@@ -25,7 +25,7 @@ type ReplicaWhy struct {
 // JobWhy explains a group that runs at times.
 type JobWhy struct {
 	Group    string   `json:"group"`
-	AsWanted bool     `json:"as_wanted"` // it is off, or a run goes on or has room, and none was skipped when it was due last
+	AsWanted bool     `json:"as_wanted"` // it is off; or it runs, or has room to, and was started when it was due last
 	Why      string   `json:"why"`
 	Help     []string `json:"help"` // what would help, the smallest change first
 }

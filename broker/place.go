@@ -125,9 +125,9 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 // their workers are then asked.
 const lateAfter = time.Second
 
-// tell enters machines that were made in what is known of the fleet, until their workers tell of them. One that an answer
-// tells of which came late may have been removed meanwhile, by another member, and nobody would tell of that again: its
-// worker is asked whether it is still there.
+// tell enters machines that were made in what is known of the fleet, until their workers tell of them. Where the answer came
+// late, another member may have removed the machine meanwhile, and its worker tells of that once only: so the worker is asked
+// whether the machine is still there.
 func (b *Broker) tell(ctx context.Context, list []*Purchase) {
 	for _, p := range list {
 		if p.Machine != nil && (time.Since(p.asked) < lateAfter || !b.gone(ctx, p.Machine)) {

@@ -35,7 +35,7 @@ type written struct {
 type packed[T any] struct {
 	raw  []byte
 	mu   sync.Mutex
-	read weak.Pointer[T] // what was read of it last, as long as somebody has it
+	read weak.Pointer[T] // the row, if somebody still has it since it was read last
 }
 
 func (p *packed[T]) open() *T {
@@ -132,7 +132,7 @@ func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) 
 // get returns a row that this souk can use, or nil.
 func (t versionedRows[T]) get(key string) *T { return t.all[key].value() }
 
-// appRows is a table of versioned rows of which an app has several. They are found without a look at the others.
+// appRows is a table of which an app has several rows. The table finds them without looking at those of other apps.
 type appRows[T any] struct {
 	versionedRows[T]
 	byApp map[string][]string // keys

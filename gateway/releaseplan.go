@@ -87,19 +87,17 @@ type runTrial struct {
 
 // groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
 type groupTrial struct {
+	fitting              // of the first machine that has no room
 	news, newsPlaced     int
 	beside, besidePlaced int
-	fits                 api.Fit
-	why                  string
-	failing              []decision.Group
 	placed               []*broker.Trial // of those beside others
 	evicts               int
 }
 
-// lacks says that the next machine has none.
-func (x *groupTrial) lacks(fits api.Fit, why string, failing []decision.Group) {
-	if x.fits == api.FitsNow || fits == api.FitsNever {
-		x.fits, x.why, x.failing = fits, why, failing
+// lacks says that a machine has no room.
+func (x *groupTrial) lacks(no fitting) {
+	if x.fits == api.FitsNow || no.fits == api.FitsNever {
+		x.fitting = no
 	}
 }
 
@@ -110,7 +108,7 @@ func (x *groupTrial) refused(why string) {
 	} else {
 		x.newsPlaced--
 	}
-	x.lacks(api.FitsLater, why, nil)
+	x.lacks(fitting{fits: api.FitsLater, why: why})
 }
 
 // try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
@@ -133,7 +131,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 		if t.groups[g.Name] != nil {
 			return
 		}
-		x := &groupTrial{fits: api.FitsNow}
+		x := &groupTrial{fitting: fitting{fits: api.FitsNow}}
 		t.groups[g.Name] = x
 		for _, name := range g.After {
 			visit(s.Release.Group(name))
@@ -157,16 +155,16 @@ func (t *trial) tryRuns(ctx context.Context, b releaseBroker, s *catalog.Service
 	t.runs.fits = api.FitsNow
 	for i := range t.plan.Runs {
 		o := &t.plan.Runs[i]
-		_, lack := rehearse(ctx, b.Rehearse(ctx), s, o)
+		_, no := rehearse(ctx, b.Rehearse(ctx), s, o)
 		what := "a run of " + o.Replica.Group
 		if o.Replica.Run == machine.RunCommand {
 			what = "the release command"
 		}
-		if lack == nil || lack.fits == api.FitsLater && o.Replica.Run != machine.RunCommand {
+		if no.fits == api.FitsNow || no.fits == api.FitsLater && o.Replica.Run != machine.RunCommand {
 			continue
 		}
-		t.runs.why = append(t.runs.why, fmt.Sprintf("%s has no room: %s", what, lack.why))
-		t.runs.fits = worse(t.runs.fits, lack.fits)
+		t.runs.why = append(t.runs.why, fmt.Sprintf("%s has no room: %s", what, no.why))
+		t.runs.fits = worse(t.runs.fits, no.fits)
 	}
 }
 
@@ -213,9 +211,9 @@ func (t *trial) has(slot rollout.Slot) bool {
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
-		one, lack := rehearse(ctx, stage, s, o)
-		if lack != nil {
-			x.lacks(lack.fits, lack.why, lack.failing)
+		one, no := rehearse(ctx, stage, s, o)
+		if one == nil {
+			x.lacks(no)
 			return placed
 		}
 		t.made[o.Slot()] = one
@@ -225,30 +223,30 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 	return placed
 }
 
-// unplaced says why a machine has no room.
-type unplaced struct {
+// fitting is whether a machine has room, and why not.
+type fitting struct {
 	fits    api.Fit
 	why     string
 	failing []decision.Group
 }
 
-// rehearse places one machine.
+// rehearse places one machine; nil: it has no room.
 func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service,
-	o *rollout.Order) (*broker.Trial, *unplaced) {
+	o *rollout.Order) (*broker.Trial, fitting) {
 	l := o.Launch(s.Release)
 	l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
 	one, err := stage.Place(ctx, s.App.Name, l)
 	switch {
 	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
-		return nil, &unplaced{api.FitsNever, err.Error(), nil}
+		return nil, fitting{api.FitsNever, err.Error(), nil}
 	case err != nil:
-		return nil, &unplaced{api.FitsLater, err.Error(), nil}
+		return nil, fitting{api.FitsLater, err.Error(), nil}
 	case one.Verdict == decision.Never:
-		return nil, &unplaced{api.FitsNever, reason(one), one.Failing}
+		return nil, fitting{api.FitsNever, reason(one), one.Failing}
 	case one.Verdict != decision.FitsNow:
-		return nil, &unplaced{api.FitsLater, reason(one), one.Failing}
+		return nil, fitting{api.FitsLater, reason(one), one.Failing}
 	}
-	return one, nil
+	return one, fitting{fits: api.FitsNow}
 }
 
 // reason says why a machine has no room, with the clauses that the first few workers fail on.
@@ -286,7 +284,7 @@ func (t *trial) answer(app string) api.ReleasePlan {
 		}
 		x := t.groups[g.Name]
 		if x == nil {
-			x = &groupTrial{fits: api.FitsNow}
+			x = &groupTrial{fitting: fitting{fits: api.FitsNow}}
 		}
 		a := api.PlannedGroup{Name: g.Name, Strategy: g.Strategy, Order: g.Order, Wanted: g.Wanted, There: g.Now,
 			Surge: g.Surge(), First: x.news + x.beside, Placed: x.newsPlaced + x.besidePlaced, Evicts: x.evicts,

@@ -114,7 +114,7 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 	return out
 }
 
-// job explains a job: the run that goes on, or what the next one would meet now.
+// job says which run of a job goes on; where none does, whether one would have room now.
 func (x *explainer) job(ctx context.Context, j *api.JobStatus) api.JobWhy {
 	out := api.JobWhy{Group: j.Group, Help: []string{}}
 	on := slices.IndexFunc(j.Runs, func(r api.JobRun) bool {

@@ -156,8 +156,8 @@ func (p *pass) commandLacks(has *Standing, earlier int, w *runWork) string {
 	return ""
 }
 
-// commandOf returns the machine that runs the command of a rollout, and its id; nil and "" where there is none. After a cut
-// there may be several: then one that has succeeded.
+// commandOf returns the machine that runs a rollout's command, and its id; nil and "" where there is none. After a cut there
+// may be several: one that has succeeded comes first.
 func (p *pass) commandOf(run *machine.Replica) (m *Standing, id string) {
 	for _, x := range p.commands {
 		if sameRun(&x.Replica, run) && (m == nil || x.succeeded() && !m.succeeded()) {

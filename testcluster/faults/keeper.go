@@ -21,7 +21,7 @@ import (
 // less than one machine of a client: so they change nothing of how many of those a member takes.
 const (
 	MaxServices = 2
-	keptMB      = 8 // of a machine, of which a service has 12 at once at most
+	keptMB      = 8 // of a machine; a service has at most 12 at once
 	keptMemory  = slotMB - 1
 	mostWeb     = 4 // replicas of the group web
 	rollWithin  = 10 * time.Second
@@ -141,7 +141,7 @@ flock -n 8 || echo "$SOUK_MACHINE with the token $SOUK_FENCE at $SOUK_WORKER" >>
 `
 	stays = `exec sleep 1000000`
 
-	// first is the command of a release, of which there are never two. It ends with the exit code that is filled in.
+	// first is a release's command, which must never run twice at once. %d is its exit code.
 	first = `exec 8>>"$0/command"
 flock -n 8 || echo "$SOUK_MACHINE, a command, with the token $SOUK_FENCE at $SOUK_WORKER" >> "$0/twice"
 sleep 0.3
