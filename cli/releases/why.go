@@ -15,7 +15,7 @@ import (
 
 // Why makes the command "souk why".
 func Why(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "why APP [REPLICA]", Short: "Say why replicas are where they are, or not ready",
+	cmd := &cobra.Command{Use: "why APP [REPLICA|JOB]", Short: "Say why replicas are where they are, or not ready",
 		Long: `Say of each replica of an app why it is where it is; of one that is not ready, why not and what would help; and of each
 job whether it runs, or would have room to. REPLICA, such as web/2 or the name of a job, is one of them alone. Room is
 asked for as "souk why-not" does; nothing is made or reserved. "souk explain MACHINE" says more of one machine: how each
