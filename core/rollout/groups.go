@@ -97,7 +97,7 @@ func (p *pass) begin() {
 	for _, list := range p.by {
 		for _, m := range list {
 			if w := p.machines[m.ID]; w != nil {
-				w.deaths, w.good = m.Deaths, false
+				w.deaths, w.good, w.served = m.Deaths, false, false
 			}
 		}
 	}
@@ -128,7 +128,9 @@ func (p *pass) notice(standing []Standing) {
 		case !m.Ready:
 			w.up = time.Time{}
 		case w.up.IsZero():
-			w.up = p.now
+			w.up, w.served = p.now, true
+		default:
+			w.served = true
 		}
 	}
 }
@@ -242,7 +244,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 		v := view{slot: Slot{to.group.Name, index}}
 		v.of, v.others = p.split(v.slot, to)
 		v.making = p.makes(v.slot, to)
-		if len(v.of) > 0 && v.of[0].Ready && p.counts(v.of[0], to.group, len(v.others) > 0) {
+		if len(v.of) > 0 && p.proves(v.of[0], to.group, len(v.others) > 0) {
 			p.machine(v.of[0].ID).good = true
 		}
 		b.judged = b.judged || len(v.of) > 0 && p.machine(v.of[0].ID).good
@@ -307,6 +309,15 @@ func (p *pass) counts(m *Standing, g *Group, others bool) bool {
 	default:
 		return !p.waits(p.machine(m.ID).up.Add(up))
 	}
+}
+
+// proves reports whether a machine shows that its release works: it has been ready for long enough, or it was ready and
+// went to sleep since, as its service has it.
+func (p *pass) proves(m *Standing, g *Group, others bool) bool {
+	if m.asleep() {
+		return p.machine(m.ID).served && p.ofUse(m)
+	}
+	return m.Ready && p.counts(m, g, others)
 }
 
 // done reports whether nothing is to be done for a slot any more, as far as the rollout goes. One that has what it had

@@ -96,7 +96,7 @@ func (p *pass) failing(v *view, to *side) *Failure {
 		if m.Ended != "" {
 			f.Why += ": " + m.Ended
 		}
-	case late && !v.ok:
+	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
 		f.Why = fmt.Sprintf("machine %s of worker %s was not ready within %v", m.ID, m.Worker, to.group.deadline())
 	default:
 		return nil

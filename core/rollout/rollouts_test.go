@@ -32,11 +32,12 @@ type rig struct {
 	kill    int  // the step at which the steward dies; 0: at none
 	steps   int
 	log     []string
-	watched bool   // what is there is held against what may be missing
-	asleep  bool   // machines rest once they were ready
-	each    func() // nil, or called after each look
-	refuses string // of which image; "": of any
-	full    int    // no machine is made for slots of this index and later; 0: each has room
+	watched bool                 // what is there is held against what may be missing
+	asleep  bool                 // machines rest once they were ready
+	each    func()               // nil, or called after each look
+	sick    func(*Standing) bool // nil, or whether a machine that is up fails its checks
+	refuses string               // of which image; "": of any
+	full    int                  // no machine is made for slots of this index and later; 0: each has room
 }
 
 type logs struct {
@@ -104,7 +105,7 @@ func (r *rig) live() {
 				m.State, m.Ready = machine.Suspended, false
 				continue
 			}
-			m.Ready = true
+			m.Ready = r.sick == nil || !r.sick(m)
 		case crash:
 			m.State, m.Died, m.Ready, m.Deaths = machine.Stopped, true, false, min(m.Deaths+1, machine.MaxDeaths)
 			m.Loops = m.Deaths == machine.MaxDeaths
@@ -241,12 +242,12 @@ func groupsOf(n int, then OnFailure) map[string]Group {
 		"bluegreen":     {Strategy: BlueGreen},
 		"immediate":     {Strategy: Immediate},
 	} {
-		u.OnFailure, u.Deadline = then, during(time.Minute)
+		u.OnFailure, u.Deadline, u.MinUp = then, during(time.Minute), during(3*time.Second)
 		out[name] = Group{Name: "web", Replicas: n, Config: &machine.Config{Image: good}, Update: &u}
 	}
 	volume := out["stop first"]
 	volume.Replicas, volume.Config = min(n, 1), &machine.Config{Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
-	volume.Update = &Update{Deadline: during(time.Minute), OnFailure: then}
+	volume.Update = &Update{Deadline: during(time.Minute), MinUp: during(3 * time.Second), OnFailure: then}
 	out["volume"] = volume
 	single := volume
 	single.Single, single.Config = true, &machine.Config{Image: good}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,9 +9,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAMachineWithoutChecksSoaks: the old one goes once the new one has been up for a while without a break; where there
-// are checks it goes when they pass.
-func TestAMachineWithoutChecksSoaks(t *testing.T) {
+// TestANewMachineIsWatched: the old one goes once the new one has been ready for a while without a break, with checks as
+// without.
+func TestANewMachineIsWatched(t *testing.T) {
 	for _, checks := range []bool{false, true} {
 		r := release("two", map[string]int{"web": 1})
 		if checks {
@@ -28,17 +29,102 @@ func TestAMachineWithoutChecksSoaks(t *testing.T) {
 			standing[1].Ready = ready
 			return len(s.Step(now, want, standing).Orders) == 1
 		}
-		if got := removes(0, true); got != checks {
-			t.Errorf("checks %v: the old one goes at once: %v", checks, got)
-		}
-		if checks {
-			continue
-		}
-		if removes(soakFor-1, true) || removes(1, false) || removes(soakFor, true) || removes(soakFor-1, true) {
-			t.Error("the old one goes before the new one was up for long enough")
+		if removes(0, true) || removes(watchFor-1, true) || removes(1, false) || removes(watchFor, true) ||
+			removes(watchFor-1, true) {
+			t.Errorf("checks %v: the old one goes before the new one was ready for long enough", checks)
 		}
 		if !removes(1, true) {
-			t.Error("the old one stays")
+			t.Errorf("checks %v: the old one stays", checks)
+		}
+	}
+}
+
+// TestADeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
+// whose old machine went first.
+func TestADeathWhileItIsWatched(t *testing.T) {
+	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
+	for _, tt := range []struct {
+		name  string
+		g     Group
+		dies  int           // the replica
+		after time.Duration // since it was started
+		undo  bool
+	}{
+		{"the only one", Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}, 0, 9 * time.Second, true},
+		{"the first of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 0,
+			20 * time.Second, true},
+		{"the last of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 2,
+			9 * time.Second, true},
+		{"with a volume", Group{Name: "web", Replicas: 1, Config: volume, Update: &Update{}}, 0, 9 * time.Second, true},
+		{"when all is over", Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}, 0, time.Minute, false},
+	} {
+		for _, checks := range []bool{false, true} {
+			c := *tt.g.Config
+			if tt.g.Config = &c; checks {
+				c.Checks = map[string]machine.CheckConfig{"c": {}}
+			}
+			r := newRig(t, 1, tt.g, true)
+			r.rest()
+			r.roll(tt.g, other)
+			r.log = append(r.log, tt.name)
+			died := false
+			r.each = func() {
+				for id, m := range r.machines {
+					if since, up := r.starts[id]; up && !died && r.image(m) == other && m.Index == tt.dies &&
+						r.now.Sub(since) >= tt.after {
+						m.State, m.Died, m.Ready, m.Deaths, died = machine.Stopped, true, false, 1, true
+					}
+				}
+			}
+			for range 200 {
+				r.tick()
+			}
+			if !died {
+				t.Fatalf("%s: nothing died", tt.name)
+			}
+			r.rest()
+			if tt.undo {
+				r.ends(good, Done, true)
+			} else {
+				r.ends(other, Done, false)
+			}
+		}
+	}
+}
+
+// TestARolloutEndsWithAllReady: it is not done while a machine that was ready before fails its checks, and fails when that
+// lasts until the deadline.
+func TestARolloutEndsWithAllReady(t *testing.T) {
+	for _, recovers := range []bool{true, false} {
+		g := Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: good},
+			Update: &Update{Deadline: during(time.Minute)}}
+		r := newRig(t, 1, g, true)
+		r.rest()
+		r.roll(g, other)
+		since := time.Time{}
+		r.sick = func(m *Standing) bool { // the first new machine, while the other one is watched
+			if r.image(m) != other || m.Index != 0 || r.now.Sub(r.starts[m.ID]) < 15*time.Second {
+				return false
+			}
+			if since.IsZero() {
+				since = r.now
+			}
+			return !recovers || r.now.Sub(since) < 30*time.Second
+		}
+		r.each = func() {
+			if p := r.want.Progress; p.Of(r.want.Head) && p.State == Done && !p.Undo && r.now.Sub(since) < 40*time.Second {
+				r.t.Fatalf("it is done %v after a machine was sick", r.now.Sub(since))
+			}
+		}
+		for range 300 {
+			r.tick()
+		}
+		p := r.want.Progress
+		if since.IsZero() || p.State != Done || p.Undo == recovers {
+			t.Errorf("recovers %v: since %v, %+v", recovers, since, p)
+		}
+		if !recovers && !strings.Contains(p.Why, "not ready") {
+			t.Errorf("it says %q", p.Why)
 		}
 	}
 }

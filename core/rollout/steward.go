@@ -17,9 +17,9 @@ const (
 	mostMakes  = 3           // of one slot: what is wanted can change while one waits for its image
 	believe    = time.Minute // that what was ordered is so, where the fleet has not told of it yet
 	upFor      = time.Minute // that a machine must run so that its next death is a first one
-	// soakFor is for how long a machine without checks must be up before the one goes whose place it takes: longer than a
-	// program runs that cannot.
-	soakFor = 3 * time.Second
+	// watchFor is for how long a new machine must be ready before the one goes whose place it takes, and before a rollout
+	// is done: longer than most programs run that cannot.
+	watchFor = 10 * time.Second
 )
 
 // The times until something is tried again that failed.
@@ -197,6 +197,7 @@ func (w *slotWork) makes(spec string) bool { return w.making > 0 && w.spec == sp
 type machineWork struct {
 	deaths  int       // that it had when the rollout began, or when it was seen first
 	good    bool      // it has been of use since then
+	served  bool      // it has been ready since then, if only for a moment
 	made    time.Time // when it was ordered by this steward; zero: it was not
 	busy    bool      // an order is under way
 	done    time.Time // when the last one was carried out; zero: it failed, or there was none

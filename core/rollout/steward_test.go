@@ -409,7 +409,7 @@ func TestStep(t *testing.T) {
 		want.Progress = Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: Done}
 		for i := range tt.standing {
 			if tt.standing[i].Ready {
-				s.machine(tt.standing[i].ID).up = w.now.Add(-soakFor)
+				s.machine(tt.standing[i].ID).up = w.now.Add(-watchFor)
 			}
 		}
 		n := s.Step(w.now, &want, tt.standing)

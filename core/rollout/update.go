@@ -22,7 +22,8 @@ type Update struct {
 	// or 1 with order stop-first. Of a part it is rounded down.
 	MaxUnavailable string `json:"max_unavailable,omitempty"`
 	Order          Swap   `json:"order,omitempty"` // "": start-first, unless a volume or a published port forbids it
-	// MinUp is for how long a new machine must be ready before the old one goes; nil: 3s without checks, 0s with.
+	// MinUp is for how long a new machine must be ready without a break before the old one goes; nil: watchFor, or half of
+	// Deadline where that is less.
 	MinUp *machine.Duration `json:"min_up,omitempty"`
 	// Deadline is how long a new machine may take until it is ready; nil: 5m.
 	Deadline  *machine.Duration `json:"deadline,omitempty"`
@@ -157,16 +158,13 @@ func parseAmount(s string) (n int, percent bool, err error) {
 	return n, percent, nil
 }
 
-// minUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. One
-// without checks is seen for longer than a program runs that cannot.
+// minUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. Checks
+// do not shorten that: a program may pass them and die a second later.
 func (g *Group) minUp() time.Duration {
-	switch u := g.update(); {
-	case u.MinUp != nil:
+	if u := g.update(); u.MinUp != nil {
 		return u.MinUp.Duration
-	case g.Config.HasChecks():
-		return 0
 	}
-	return soakFor
+	return min(watchFor, g.deadline()/2)
 }
 
 func (g *Group) deadline() time.Duration {
