@@ -28,6 +28,7 @@ type Machine struct {
 	Replica *machine.Replica // which replica of a service it is; nil: none. Read only
 	Ready   bool             // see machine.Machine.Ready
 	Died    bool             // it is down unasked, and stays so; see machine.Machine
+	Rests   bool             // it is down as somebody asked for that, or was made so, or it was evicted
 	Loops   bool             // when it last died that was the fifth time in a short while: see machine.Machine.Loops
 	Deaths  int              // how often it died, at most machine.MaxDeaths
 	Evicted bool             // its worker has no room for it
@@ -62,7 +63,7 @@ func Summary(x *machine.Machine) Machine {
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
-		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Loops: x.Loops(),
+		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
 		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Exit: exit(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }

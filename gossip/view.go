@@ -37,6 +37,7 @@ type Machine struct {
 	Replica *machine.Replica `json:"replica,omitempty"`
 	Ready   bool             `json:"ready,omitempty"`
 	Died    bool             `json:"died,omitempty"`
+	Rests   bool             `json:"rests,omitempty"`
 	Loops   bool             `json:"loops,omitempty"`
 	Deaths  int              `json:"deaths,omitempty"`
 	Evicted bool             `json:"evicted,omitempty"`

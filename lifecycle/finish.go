@@ -24,7 +24,9 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
 	}
 	r.Machine.State = r.settle()
-	r.WantUp = r.WantUp || r.Machine.State == machine.Started // it was resumed, or what was to end it has failed
+	if r.Machine.State == machine.Started { // it was resumed, or what was to end it has failed
+		r.WantUp, r.Machine.Rests = true, false
+	}
 	s.machines.ready(r)
 	if launches(run) {
 		r.Machine.Phases = phases(run, s.now)

@@ -114,7 +114,7 @@ func (s *commands) enter(g Grant) *row {
 		CreatedAt: stamp(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
 		Placement:  g.Placement,
-		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica,
+		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica, Rests: l.SkipLaunch,
 	}
 	if r.Machine.Name == "" {
 		r.Machine.Name = s.freeName(g.Request.App)

@@ -27,7 +27,7 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 	case Start:
 		return s.judgeStart(r, a)
 	case Stop:
-		return s.judgeStop(r, a)
+		return s.judgeStop(r, c, a)
 	case Restart:
 		if r.Life == nil {
 			return s.judgeStart(r, a)
@@ -92,9 +92,9 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 	return true, s.launch(r, op, a, machine.Starting)
 }
 
-func (s *commands) judgeStop(r *row, a opArgs) (bool, error) {
-	if r.WantUp {
-		r.WantUp = false
+func (s *commands) judgeStop(r *row, c Command, a opArgs) (bool, error) {
+	if rests := c.Term == nil || r.Machine.Rests; r.WantUp || r.Machine.Rests != rests {
+		r.WantUp, r.Machine.Rests = false, rests
 		s.dirty[r.Machine.ID], s.out.Sync = true, true
 	}
 	if r.Life == nil {
@@ -120,7 +120,7 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 		return false, fault.New(fault.Precondition, "wrong_state",
 			"failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
-	r.Machine.State, r.WantUp = machine.Suspending, false
+	r.Machine.State, r.WantUp, r.Machine.Rests = machine.Suspending, false, c.Term == nil
 	if c.ToDisk || r.Machine.Config.SuspendTo == machine.ToDisk {
 		return true, s.begin(r, opHibernate, a)
 	}

@@ -200,6 +200,7 @@ func (s *machines) launch(r *row, op string, a opArgs, state machine.State) erro
 	r.Attempt++
 	a.Attempt, r.DestroyAt = r.Attempt, time.Time{}
 	r.Machine.State, r.Machine.Preempted, r.WantUp, r.Apart = state, nil, true, false
+	r.Machine.Rests = false
 	return s.begin(r, op, a)
 }
 

@@ -24,6 +24,7 @@ type former struct {
 	ScheduleAt  time.Time           `json:"schedule_at,omitzero"`
 	Up          bool                `json:"up,omitempty"` // it ran, or was about to restart
 	WantUp      bool                `json:"want_up,omitempty"`
+	Rests       bool                `json:"rests,omitempty"`
 }
 
 // up reports whether a machine runs, or does so again by its restart policy.
@@ -33,7 +34,7 @@ func formerOf(r *row) *former {
 	m := &r.Machine
 	return &former{Version: m.InstanceID, UpdatedAt: m.UpdatedAt, Config: m.Config, ImageRef: m.ImageRef,
 		PrivateIP: m.PrivateIP, Scheduling: m.Scheduling, Replica: m.Replica, Want: r.Want, SkipSecrets: r.SkipSecrets,
-		ScheduleAt: r.ScheduleAt, Up: r.up(), WantUp: r.WantUp}
+		ScheduleAt: r.ScheduleAt, Up: r.up(), WantUp: r.WantUp, Rests: m.Rests}
 }
 
 // dropFormer lets go of what a machine was before its update.
@@ -99,6 +100,7 @@ func (s *machines) putBack(r *row) {
 		m.Replica, m.InstanceID, m.Version = was.Replica, was.Version, was.Version
 	})
 	r.Want, r.SkipSecrets, r.ScheduleAt, r.WantUp = was.Want, was.SkipSecrets, was.ScheduleAt, was.WantUp
+	r.Machine.Rests = was.Rests
 	if n := len(r.versions); n > 0 && r.versions[n-1].Version == was.Version {
 		s.remove(VersionBucket, versionKey(r.Machine.ID, was.Version))
 		r.versions = r.versions[:n-1]

@@ -72,7 +72,7 @@ func (s *commands) replace(r *row, l *machine.Launch, want cluster.Resources) {
 	if !l.SkipLaunch {
 		was = formerOf(r)
 	}
-	r.Want, r.WantUp = want, r.WantUp && !l.SkipLaunch
+	r.Want, r.WantUp, r.Machine.Rests = want, r.WantUp && !l.SkipLaunch, r.Machine.Rests || l.SkipLaunch
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 	if l.Scheduling != nil { // one that says nothing of it keeps what there is
 		sc := *l.Scheduling

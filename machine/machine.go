@@ -89,6 +89,8 @@ type Machine struct {
 	Deaths []time.Time `json:"deaths,omitempty"`
 	// it is down since such an end, or since a start that failed, and its worker does not start it again by itself
 	Died bool `json:"died,omitempty"`
+	// it is down because somebody asked for that, or because it was made so; what a steward has stopped does not rest
+	Rests bool `json:"rests,omitempty"`
 	// of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
 	// by whom it was evicted; nil once it has been started again

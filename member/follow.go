@@ -220,7 +220,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
-		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Loops: x.Loops,
+		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Rests: x.Rests, Loops: x.Loops,
 		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded), Exit: x.Exit,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load), CPU: x.CPU}

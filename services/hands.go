@@ -102,6 +102,8 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 		return []lifecycle.Verb{lifecycle.Cordon, lifecycle.Stop, lifecycle.Destroy}
 	case o.Verb == rollout.Hold:
 		return []lifecycle.Verb{lifecycle.Cordon, lifecycle.Stop}
+	case o.Verb == rollout.Try:
+		return []lifecycle.Verb{lifecycle.Uncordon, lifecycle.Start}
 	}
 	return []lifecycle.Verb{alone[o.Verb]}
 }

@@ -378,7 +378,7 @@ func TestAGroupThatRestsIsLeft(t *testing.T) {
 	}
 	load(0)
 	for _, m := range r.machines {
-		m.State, m.Ready, m.Load = machine.Suspended, false, 0
+		m.State, m.Ready, m.Rests, m.Load = machine.Suspended, false, true, 0
 	}
 	for range 1000 {
 		r.tick()
@@ -411,7 +411,7 @@ func TestWorkersThatAreNotHeard(t *testing.T) {
 	standing := []Standing{
 		{ID: "a", State: machine.Started, Ready: true, Load: 12},
 		{ID: "b", State: machine.Started, Unheard: true, Load: 25},
-		{ID: "c", State: machine.Destroying, Load: 90}, {ID: "d", State: machine.Suspended, Load: 90},
+		{ID: "c", State: machine.Destroying, Load: 90}, {ID: "d", State: machine.Suspended, Rests: true, Load: 90},
 	}
 	for i := range standing {
 		standing[i].Group = "web"

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/soukhq/souk/machine"
 )
 
 // pass is one look at a service.
@@ -119,6 +121,9 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 func (p *pass) notice(standing []Standing) {
 	for i := range standing {
 		m := &standing[i]
+		if g := p.goal[m.Group]; g != nil && m.State == machine.Created && !g.group.wakeable() {
+			m.Rests = false // no request starts it, and nobody has stopped it
+		}
 		w := p.machines[m.ID]
 		if w == nil {
 			w = p.machine(m.ID)
@@ -507,10 +512,10 @@ func (p *pass) admit(m *Standing) {
 	p.order(m, Admit, "all machines of the newer release are ready")
 }
 
-// revive has a machine started that died.
+// revive has a machine started that died, or that is down without anybody having asked for it.
 func (p *pass) revive(m *Standing) {
 	w := p.machines[m.ID]
-	if !m.Died {
+	if !m.Died && !m.stranded() {
 		if w != nil && w.starts > 0 && m.Ready && p.now.After(w.started.Add(upFor)) {
 			w.starts = 0
 		}
@@ -522,7 +527,11 @@ func (p *pass) revive(m *Standing) {
 		w.starts++
 		w.done = time.Time{}
 	}
-	p.order(m, Start, "it died")
+	why := "it died"
+	if !m.Died {
+		why = "it is down, and nobody has asked for that"
+	}
+	p.order(m, Start, why)
 }
 
 func later(a, b time.Time) time.Time {
@@ -558,6 +567,13 @@ func (p *pass) wholly() bool {
 		}
 	}
 	return true
+}
+
+// wakeable reports whether a request starts a machine of the group that is down.
+func (g *Group) wakeable() bool {
+	return slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
+		return s.Autostart == nil || *s.Autostart
+	})
 }
 
 // movable reports whether a machine of the group can be made at another worker: a volume stays where it is.

@@ -5,59 +5,106 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/soukhq/souk/machine"
 )
 
-// Held is a machine of a service that died again and again, and is held down. Another takes its place once the service's
-// machines are to be otherwise, or to be restarted, or when somebody destroys it.
+// Held is a machine of a service that died again and again. It is kept down for a while, then tried again, and that as often
+// as it takes. Another takes its place once the service's machines are to be otherwise, or to be restarted, or when somebody
+// destroys it.
 type Held struct {
 	Machine string    `json:"machine"`
 	Group   string    `json:"group"`
 	Index   int       `json:"index"`
-	Why     string    `json:"why"` // one sentence
-	At      time.Time `json:"at"`
+	Why     string    `json:"why"`   // one sentence
+	Since   time.Time `json:"since"` // when it was held for the first time since it was last of use
+	At      time.Time `json:"at"`    // when it was held for the last time
 }
 
-// MaxHeld bounds the machines of one service that are held: more are left to their workers.
-const MaxHeld = 64
+// Bounds of holds.
+const (
+	// MaxHeld bounds the machines of one service that are held: more are left to their workers.
+	MaxHeld = 64
+	// A machine is held for a part of the time for which it has been of no use: what failed because something else was away
+	// is back soon after that, and what never works is tried seldom.
+	holdPart  = 6
+	leastHold = 5 * time.Second
+	mostHold  = 5 * time.Minute
+)
 
-// holds notes which machines are held, drops those that are no more, and adds those that die again and again.
+// Until returns when the machine is tried again.
+func (h *Held) Until() time.Time {
+	return h.At.Add(min(max(h.At.Sub(h.Since)/holdPart, leastHold), mostHold))
+}
+
+// holds notes which machines are held, drops those that are of use again, and adds those that die again and again.
 func (p *pass) holds() {
 	p.held = map[string]*Held{}
-	var list []Held
-	for i := range p.want.Held {
-		h := &p.want.Held[i]
-		if slices.ContainsFunc(p.by[Slot{h.Group, h.Index}], func(m *Standing) bool { return m.ID == h.Machine }) {
-			p.held[h.Machine] = h
-			list = append(list, *h)
-		}
+	list, changed := p.heldStill()
+	listed := map[string]bool{}
+	for i := range list {
+		listed[list[i].Machine] = true
 	}
-	kept := len(list)
 	for _, name := range slices.Sorted(maps.Keys(p.goal)) {
 		for index := range p.goal[name].n {
 			for _, m := range p.by[Slot{name, index}] {
-				if m.loops() && p.held[m.ID] == nil && len(list) < MaxHeld {
-					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, At: p.now.UTC(),
-						Why: fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes", m.ID,
-							m.Worker)})
+				if m.loops() && !listed[m.ID] && len(list) < MaxHeld {
+					changed = true
+					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, Since: p.now.UTC(),
+						At: p.now.UTC(), Why: fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes",
+							m.ID, m.Worker)})
 				}
 			}
 		}
 	}
-	if len(list) > kept { // those that are over are dropped with the next word
+	if changed {
 		p.out.Tell = p.begun()
 	}
 	p.out.Held = list
 }
 
+// heldStill returns those that were held and are not over, and whether what is written of them must change.
+func (p *pass) heldStill() (list []Held, changed bool) {
+	for _, h := range p.want.Held {
+		of := p.by[Slot{h.Group, h.Index}]
+		at := slices.IndexFunc(of, func(m *Standing) bool { return m.ID == h.Machine })
+		if at < 0 {
+			continue // that is written with the next word
+		}
+		m := of[at]
+		tried := !p.now.Before(h.Until())
+		switch {
+		case m.Ready && !p.waits(p.machine(m.ID).up.Add(upFor)):
+			changed = true
+			continue
+		case m.Ready:
+		case tried && (m.Died || m.State == machine.Restarting): // again
+			h.At, changed = p.now.UTC(), true
+			p.held[m.ID] = &h
+		case tried && !m.down(): // it is being tried
+		default:
+			p.held[m.ID] = &h
+		}
+		list = append(list, h)
+	}
+	return list, changed
+}
+
 // loops reports whether a machine is down, or about to be started, for the fifth time in a short while.
 func (m *Standing) loops() bool { return m.Loops && !m.Ready && !m.Unheard && !m.asleep() }
 
-// hold keeps a machine down that is held, and reports whether it is.
+// hold keeps a machine down that is held, has it tried again when its time has come, and reports whether it is held.
 func (p *pass) hold(m *Standing) bool {
 	h := p.held[m.ID]
-	if h != nil && !(m.asleep() && m.Cordoned) {
+	switch {
+	case h == nil:
+		return false
+	case !p.waits(h.Until()):
+		p.wants = true
+		p.order(m, Try, "it is tried again: "+h.Why)
+	case !m.down() || m.Died || !m.Cordoned:
 		p.wants = true
 		p.order(m, Hold, h.Why)
 	}
-	return h != nil
+	return true
 }

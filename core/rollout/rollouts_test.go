@@ -35,6 +35,7 @@ type rig struct {
 	watched bool                 // what is there is held against what may be missing
 	asleep  bool                 // machines rest once they were ready
 	each    func()               // nil, or called after each look
+	away    bool                 // what all images need is not there: they crash
 	sick    func(*Standing) bool // nil, or whether a machine that is up fails its checks
 	refuses string               // of which image; "": of any
 	full    int                  // no machine is made for slots of this index and later; 0: each has room
@@ -99,10 +100,14 @@ func (r *rig) live() {
 		if r.now.Sub(since) < time.Second {
 			continue
 		}
-		switch r.image(m) {
+		image := r.image(m)
+		if r.away {
+			image = crash
+		}
+		switch image {
 		case good, other:
 			if m.Ready && r.asleep && r.now.Sub(since) > 8*time.Second {
-				m.State, m.Ready = machine.Suspended, false
+				m.State, m.Ready, m.Rests = machine.Suspended, false, true
 				continue
 			}
 			m.Ready = r.sick == nil || !r.sick(m)
@@ -341,6 +346,8 @@ func TestTheStewardDiesAtEachStep(t *testing.T) {
 // TestAGroupThatSleeps is judged by one machine that is woken, and the others are made asleep.
 func TestAGroupThatSleeps(t *testing.T) {
 	for name, g := range groupsOf(4, Undo) {
+		c := *g.Config
+		g.Config, c.Services = &c, []machine.Service{{InternalPort: 80}}
 		for _, image := range []string{other, crash} {
 			r := newRig(t, 1, g, true)
 			r.asleep = true

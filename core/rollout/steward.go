@@ -56,6 +56,7 @@ type Standing struct {
 	Silent   time.Time // since when it has not been heard, where it is not
 	Ready    bool      // it is up, and the checks that requests depend on have passed
 	Died     bool      // it ended by itself, and its worker does not start it again
+	Rests    bool      // it is down as somebody asked for that, or was made so, or as its worker has no room for it
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Ended    string    // why it last did
 	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
@@ -80,11 +81,19 @@ func (m *Standing) up() bool {
 		m.State == machine.Suspending
 }
 
-// asleep reports whether the machine is down and may be: somebody stopped it, it rests until a request comes, or it was made
-// so.
-func (m *Standing) asleep() bool {
-	return (m.State == machine.Created || m.State == machine.Stopped || m.State == machine.Suspended) && !m.Died
+// down reports whether its program does not run, and is not about to.
+func (m *Standing) down() bool {
+	return m.State == machine.Created || m.State == machine.Stopped || m.State == machine.Suspended ||
+		m.State == machine.Failed
 }
+
+// asleep reports whether the machine is down and may be: somebody stopped it, it rests until a request comes, or it was made
+// so. A machine that is down on its way to something else is not asleep: a removal stops it, too.
+func (m *Standing) asleep() bool { return m.Rests && !m.Died && m.down() }
+
+// stranded reports whether the machine is down and nobody wants that: the order that was to start it, or that stopped it on
+// the way to something else, is over or was refused.
+func (m *Standing) stranded() bool { return !m.Rests && !m.Died && m.down() }
 
 // Verb is what is to be done to a machine of a service.
 type Verb string
@@ -95,6 +104,7 @@ const (
 	Remove Verb = "remove" // destroy one; requests that it has are answered before
 	Start  Verb = "start"  // one that died
 	Hold   Verb = "hold"   // stop one that dies again and again, and let no request start it
+	Try    Verb = "try"    // start one that is held, and let requests go there
 	Admit  Verb = "admit"  // let requests go to one that was made without any
 )
 
@@ -369,7 +379,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	w.busy = false
 	if err == nil {
 		w.done = now
-		if o.Verb == Start {
+		if o.Verb == Start || o.Verb == Try {
 			w.started = now
 		}
 		return
@@ -422,7 +432,7 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	}
 	id := slot.MachineID(p.want.App, epoch, p.term.Member)
 	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home,
-		Asleep: asleep, Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
+		Asleep: asleep && to.group.wakeable(), Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
 	if h := p.want.Head; to.release == h.Release {
 		o.Booked, o.Token = h.Booking.of(p.now, slot)

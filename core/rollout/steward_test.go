@@ -177,14 +177,16 @@ func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
 		w.machines[o.Machine] = &Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at,
 			State: machine.Started, Cordoned: o.Apart}
 		if o.Asleep {
-			w.machines[o.Machine].State = machine.Created
+			w.machines[o.Machine].State, w.machines[o.Machine].Rests = machine.Created, true
 		}
 	case o.Verb == Admit && m != nil:
 		m.Cordoned = false
 	case o.Verb == Remove:
 		delete(w.machines, o.Machine)
 	case o.Verb == Start && m != nil:
-		m.State, m.Died = machine.Started, false
+		m.State, m.Died, m.Rests = machine.Started, false, false
+	case o.Verb == Try && m != nil:
+		m.State, m.Died, m.Rests, m.Cordoned = machine.Started, false, false, false
 	case o.Verb == Hold && m != nil:
 		m.State, m.Died, m.Ready, m.Cordoned = machine.Stopped, false, false, true
 	}
@@ -271,11 +273,11 @@ func TestAServiceIsKept(t *testing.T) {
 				case 2:
 					m.Unheard = !m.Unheard
 				case 3:
-					m.State, m.Died, m.Ready = machine.Suspended, false, false
+					m.State, m.Died, m.Ready, m.Rests = machine.Suspended, false, false, true
 				case 4:
 					delete(w.machines, m.ID)
 				case 5:
-					m.State, m.Died, m.Ready = machine.Stopped, false, false
+					m.State, m.Died, m.Ready, m.Rests = machine.Stopped, false, false, rapid.Bool().Draw(t, "asked")
 				}
 			},
 			"steward": func(t *rapid.T) { w.steward = NewSteward(cluster.Term{Number: w.term}) },
@@ -369,7 +371,15 @@ func TestStep(t *testing.T) {
 		{"nothing stands", nil, "make"},
 		{"it stands", []Standing{up}, ""},
 		{"it is coming", []Standing{with(func(m *Standing) { m.State, m.Ready = machine.Starting, false })}, ""},
-		{"it rests", []Standing{with(func(m *Standing) { m.State, m.Ready = machine.Suspended, false })}, ""},
+		{"it rests", []Standing{with(func(m *Standing) {
+			m.State, m.Ready, m.Rests = machine.Suspended, false, true
+		})}, ""},
+		{"it is down, and nobody asked for that", []Standing{with(func(m *Standing) {
+			m.State, m.Ready = machine.Stopped, false
+		})}, "start a"},
+		{"it was made, and no request can start it", []Standing{with(func(m *Standing) {
+			m.State, m.Ready, m.Rests = machine.Created, false, true
+		})}, "start a"},
 		{"it died", []Standing{with(func(m *Standing) { m.State, m.Ready, m.Died = machine.Stopped, false, true })},
 			"start a"},
 		{"it goes", []Standing{with(func(m *Standing) { m.State = machine.Destroying })}, "make"},
@@ -405,7 +415,7 @@ func TestStep(t *testing.T) {
 		s := NewSteward(cluster.Term{})
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
 		want := w.want
-		want.Held = []Held{{Machine: "held", Group: "web", Why: "it dies"}}
+		want.Held = []Held{{Machine: "held", Group: "web", Why: "it dies", Since: w.now, At: w.now}}
 		want.Progress = Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: Done}
 		for i := range tt.standing {
 			if tt.standing[i].Ready {

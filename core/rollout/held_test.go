@@ -1,0 +1,71 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/machine"
+)
+
+// ready counts the machines that are ready.
+func (r *rig) ready() (n int) {
+	for _, m := range r.machines {
+		if m.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// pass lets a time pass.
+func (r *rig) pass(d time.Duration) {
+	for until := r.now.Add(d); r.now.Before(until); {
+		r.tick()
+	}
+}
+
+// TestADependencyThatIsAway takes a service down, and the service is up again by itself soon after the dependency is back:
+// within 10 s, or a fifth of the time that it was away. What does not work for long is tried seldom.
+func TestADependencyThatIsAway(t *testing.T) {
+	for _, tt := range []struct {
+		away, within time.Duration
+		tries        int // of all three together, at most
+	}{
+		{20 * time.Second, 10 * time.Second, 30}, {5 * time.Minute, time.Minute, 90}, {3 * time.Hour, 6 * time.Minute, 250},
+	} {
+		for _, dies := range []bool{false, true} { // the steward, in the middle of it
+			r := newRig(t, 1, Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, true)
+			r.rest()
+			r.pass(time.Minute)
+			began := r.now
+			r.away, r.log = true, nil
+			for r.now.Sub(began) < tt.away {
+				r.tick()
+				if dies && r.now.Sub(began) == tt.away/2 {
+					r.steward = NewSteward(r.steward.Term())
+				}
+			}
+			back := r.now
+			r.away = false
+			for r.ready() < 3 {
+				r.tick()
+				if r.now.Sub(back) > tt.within {
+					r.t.Fatalf("away for %v: %d of 3 are ready %v after it is back", tt.away, r.ready(), tt.within)
+				}
+			}
+			tries := 0
+			for _, line := range r.log {
+				if strings.Contains(line, " start ") || strings.Contains(line, " try ") {
+					tries++
+				}
+			}
+			if tries > tt.tries {
+				r.t.Fatalf("away for %v: %d tries", tt.away, tries)
+			}
+			if r.pass(2 * time.Minute); len(r.want.Held) > 0 || r.ready() < 3 {
+				r.t.Fatalf("two minutes later %d are ready, and these are held: %+v", r.ready(), r.want.Held)
+			}
+		}
+	}
+}
