@@ -41,5 +41,10 @@ func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerI
 	if len(members) == 0 {
 		return ""
 	}
-	return cluster.Rendezvous(members, "steward\x00"+app)[0]
+	return stewards(members, app)[0]
+}
+
+// stewards lists members in the order in which they are to carry the service of an app.
+func stewards(members []cluster.WorkerID, app string) []cluster.WorkerID {
+	return cluster.Rendezvous(members, "steward\x00"+app)
 }

@@ -170,7 +170,7 @@ func (p *pass) fresh(g *Group, run *machine.Replica, alone bool, last *runWork) 
 func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has []Found, err error) {
 	s.under--
 	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.outbid(e)
+		s.outbid(now, e)
 	}
 	r := s.fence.reads[w]
 	if t != s.fence.term || r == nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -66,6 +67,28 @@ func TestADependencyThatIsAway(t *testing.T) {
 			if r.pass(2 * time.Minute); len(r.want.Held) > 0 || r.ready() < 3 {
 				r.t.Fatalf("two minutes later %d are ready, and these are held: %+v", r.ready(), r.want.Held)
 			}
+		}
+	}
+}
+
+// TestAStopOnTheWayIsNoSleep: what takes the place of a machine that somebody stopped, or that waits for a request, is made
+// asleep; what takes the place of one that was stopped on the way to its removal is not.
+func TestAStopOnTheWayIsNoSleep(t *testing.T) {
+	for _, tt := range []struct {
+		rests, services, asleep bool
+	}{{true, true, true}, {false, true, false}, {true, false, false}} {
+		r := release("two", map[string]int{"web": 1})
+		if tt.services {
+			r.Groups[0].Config.Services = []machine.Service{{InternalPort: 80}}
+		}
+		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
+		want.Progress = Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: Done}
+		s := NewSteward(cluster.Term{})
+		s.Begin(cluster.Term{Number: 1, Member: "m"})
+		n := s.Step(time.Unix(1e9, 0), want, []Standing{{ID: "old", State: machine.Stopped, Rests: tt.rests,
+			Cordoned: true, Replica: machine.Replica{Group: "web", Spec: "old"}}})
+		if len(n.Orders) == 0 || n.Orders[0].Verb != Make || n.Orders[0].Asleep != tt.asleep {
+			t.Errorf("%+v: %+v", tt, n.Orders)
 		}
 	}
 }

@@ -164,6 +164,7 @@ type Steward struct {
 	under     int // orders under way, and workers that are to obey
 	ofRuns    int // those of them that are orders of runs
 	fence     fence
+	rivalry   rivalry
 	stage     stage
 	scalers   map[string]*scaler // by group
 }
@@ -226,7 +227,7 @@ func NewSteward(seen cluster.Term) *Steward {
 }
 
 // Begin takes the steward's term, which all can know of by now.
-func (s *Steward) Begin(t cluster.Term) { s.term, s.resting = t, false }
+func (s *Steward) Begin(t cluster.Term) { s.term, s.resting, s.rivalry.self = t, false, t.Member }
 
 // Rest takes that all can know that the steward has done all. It must begin again before its next order; its term may be
 // the same.
@@ -244,6 +245,7 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	p := newPass(s, now, want, standing)
+	s.rivalry.app = want.App
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		known[standing[i].ID] = true
@@ -251,6 +253,9 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	for i := range p.standing {
 		m := &p.standing[i]
 		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
+			if !s.term.IsZero() {
+				s.rivalry.outbid(now)
+			}
 			s.over(t)
 		}
 	}
@@ -349,7 +354,7 @@ func (s *Steward) machine(id string) *machineWork {
 func (s *Steward) Done(now time.Time, o *Order, err error) {
 	s.under--
 	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.outbid(e)
+		s.outbid(now, e)
 	}
 	if o.Replica.Run != "" {
 		s.ofRuns--

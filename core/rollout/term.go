@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"time"
+
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
@@ -8,16 +10,55 @@ import (
 // CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the term in force.
 const CodeOldTerm = "old_term"
 
-// outbid takes that a worker has obeyed a higher term. Who is still the steward begins a higher one, unless that is its own:
-// the order was of its term before.
-func (s *Steward) outbid(e *fault.Error) {
-	in, is := e.Detail.(cluster.Term)
-	if is && in == s.term {
+// Two members may take themselves for the steward of a service for a while: after a cut workers can be asked again before
+// the members have heard of one another. Each then ends the other's term. So a steward that was outbid once begins a higher
+// term at once, since it may be that of a member which died; outbid again by a member that lives, all but one of the two
+// wait until they may have heard more.
+const (
+	yieldFor    = 20 * time.Second // at first; twice as long each time
+	mostYield   = 2 * time.Minute
+	outbidApart = time.Minute // since the last time that it was outbid: then it is a first time again
+)
+
+// rivalry is what a steward remembers of being outbid.
+type rivalry struct {
+	app    string           // the id of its service's app
+	self   cluster.WorkerID // of its terms
+	rival  cluster.WorkerID // that has outbid it, as far as it was told; "": it was not
+	times  int              // in a row
+	newest time.Time
+	until  time.Time // it begins no term before
+}
+
+// outbid notes that another term than the steward's is in force.
+func (r *rivalry) outbid(now time.Time) {
+	if !now.Before(r.newest.Add(outbidApart)) {
+		r.times = 0
+	}
+	r.times++
+	r.newest = now
+	if r.times == 1 || r.first() {
 		return
 	}
+	r.until = now.Add(min(yieldFor<<min(r.times-2, 8), mostYield))
+}
+
+// first reports whether the steward goes before the member that outbids it. Both say the same.
+func (r *rivalry) first() bool {
+	return r.rival != "" && stewards([]cluster.WorkerID{r.self, r.rival}, r.app)[0] == r.self
+}
+
+// outbid takes that a worker has obeyed a higher term. A member that is still the steward begins a higher one.
+func (s *Steward) outbid(now time.Time, e *fault.Error) {
+	in, is := e.Detail.(cluster.Term)
+	if is && (in.Compare(s.term) <= 0 || s.term.IsZero() && in.Number < s.least) {
+		return // the order was of an earlier term of its own, and others of that one were refused before
+	}
 	if is {
+		s.rivalry.rival = in.Member
 		s.over(in.Number)
 	}
+	s.rivalry.outbid(now)
 	s.over(s.term.Number)
 }
 
@@ -27,6 +68,8 @@ func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1)
 // begun reports whether there is a term to give orders in, and asks for one where there is none.
 func (p *pass) begun() bool {
 	switch {
+	case p.term.IsZero() && p.waits(p.rivalry.until):
+		p.wants = true
 	case p.term.IsZero():
 		p.out.Term = max(p.least, 1)
 	case p.resting:
