@@ -232,7 +232,7 @@ func (x *pool) returns(now time.Time, id cluster.WorkerID) bool {
 func backendOf(m *fleet.Machine, s *machine.Service, heard bool) routing.Backend {
 	return routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Power: routing.PowerOf(m.State),
 		Unheard: !heard, Failing: m.Failing, Cordoned: m.Cordoned, Load: m.Load,
-		Autostart: s.Autostart == nil || *s.Autostart}
+		Autostart: s.Autostart == nil || *s.Autostart, Moved: m.Updated}
 }
 
 func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {

@@ -8,7 +8,7 @@ import (
 
 // up reports whether a machine is taken to run.
 func (b *backend) up(now time.Time) bool {
-	return !b.asleep && !b.waking && (b.Power == Up || b.Power != Gone && now.Before(b.awakeUntil))
+	return !now.Before(b.asleepTill) && !b.waking && (b.Power == Up || b.Power != Gone && now.Before(b.awakeUntil))
 }
 
 // usable reports whether a request may be sent to a machine now, but for its load.
@@ -33,9 +33,11 @@ func (b *Backend) Able() bool {
 // load returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment ago.
 func (b *backend) load() int { return max(b.sent, b.Load) }
 
-// wakeable reports whether a machine could be woken, now or when it is tried again.
+// wakeable reports whether a machine could be woken, now or when it is tried again. One that the fleet says is up is only
+// waited for, so it need not be one that may be started.
 func (b *backend) wakeable(now time.Time) bool {
-	return !b.up(now) && (b.Power == Asleep || b.asleep) && b.Autostart && !b.Cordoned && !b.Unheard
+	sleeps := b.Power == Asleep && b.Autostart || b.Power == Up && now.Before(b.asleepTill)
+	return sleeps && !b.up(now) && !b.Cordoned && !b.Unheard
 }
 
 // rank says how welcome a region is to a request: smaller goes first.
@@ -125,16 +127,28 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 	return least
 }
 
-// better returns the less loaded of two; of equals the one that is here, and else the first, which was drawn.
+// better returns the less loaded of two, and of equals the one that was sent a request longer ago. A machine that is here
+// is not preferred: it would get two thirds of what comes in here, and all of it where the load is low.
 func better(a, b *backend) *backend {
 	switch {
-	case b == nil || a.load() < b.load():
+	case b == nil || muchLess(a.load(), b.load()):
 		return a
-	case b.load() < a.load() || b.Where == Here && a.Where != Here:
+	case muchLess(b.load(), a.load()):
 		return b
+	case a.sent != b.sent:
+		if a.sent < b.sent {
+			return a
+		}
+		return b
+	case a.last <= b.last:
+		return a
 	}
-	return a
+	return b
 }
+
+// muchLess reports whether a load is less than another one by more than chance: what an owner told is up to a second old,
+// and whoever told 1 because a request was just there would get nothing for that second.
+func muchLess(a, b int) bool { return 2*a+4 < b }
 
 // grow wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
 func (p *Pool) grow(now time.Time, h *held) {

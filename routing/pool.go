@@ -21,6 +21,9 @@ const (
 	fullFor   = 50 * time.Millisecond // nor one that had no place for another request
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
+	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is up:
+	// it may be ready soon after, and the fleet has nothing to tell of that
+	notReadyFor = 250 * time.Millisecond
 	// and the fleet tells within so long of one that was made
 	believeMade = 2 * time.Second
 )
@@ -64,6 +67,8 @@ type Backend struct {
 	Cordoned  bool // nothing is to be sent there
 	Load      int  // that its owner told: of all entries, a moment ago
 	Autostart bool // it may be woken
+	// Moved is when its state last changed, as its worker tells: another time says that marks of an earlier one are void.
+	Moved time.Time
 }
 
 // Ticket names a request of one entry.
@@ -124,6 +129,7 @@ type Pool struct {
 	source map[string]int // how many of waits each source has
 	sent   map[Ticket]*sent
 	choosy int // how many of waits may not be served by just any machine
+	sends  uint64
 	create creation
 	out    []Out
 }
@@ -143,9 +149,10 @@ type backend struct {
 	sent       int       // requests of this entry that it has
 	waking     bool      // Wake is under way
 	awakeUntil time.Time // it was woken: believed over the fleet's word
-	asleep     bool      // its owner said that it does not run: believed over the fleet's word until that moves on
+	asleepTill time.Time // its owner said that it does not run: believed over the fleet's word for a moment
 	avoidUntil time.Time // it could not be reached
 	missed     int       // so often in a row
+	last       uint64    // when a request was last sent to it: smaller is longer ago
 	fullUntil  time.Time // its owner said that it is at its hard limit
 	wakeAt     time.Time // before, it is not woken again
 	failures   int       // of wakes, in a row
@@ -186,9 +193,8 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 			b.listed, p.create.until = true, time.Time{}
 			p.list = append(p.list, b)
 		}
-		if b.Power != x.Power {
-			b.asleep = false // the fleet's word is newer than the owner's correction
-			b.avoidUntil, b.missed = time.Time{}, 0
+		if b.Power != x.Power || !b.Moved.Equal(x.Moved) { // the fleet's word is newer than the owner's correction
+			b.asleepTill, b.avoidUntil, b.missed = time.Time{}, time.Time{}, 0
 		}
 		b.Backend = x
 	}
@@ -246,7 +252,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	b := s.to
 	switch c {
 	case DoesNotRun:
-		b.asleep, b.awakeUntil = true, time.Time{}
+		b.asleepTill, b.awakeUntil = now.Add(notReadyFor), time.Time{}
 	case AtItsLimit:
 		b.fullUntil = now.Add(fullFor)
 	default:
@@ -290,7 +296,7 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 	}
 	b.waking, b.cause = false, err
 	if err == nil {
-		b.awakeUntil, b.failures, b.asleep, b.avoidUntil = now.Add(believeFor), 0, false, time.Time{}
+		b.awakeUntil, b.failures, b.asleepTill, b.avoidUntil = now.Add(believeFor), 0, time.Time{}, time.Time{}
 	} else {
 		b.wakeAt = now.Add(min(wakeAgainFirst<<min(b.failures, 10), wakeAgainMost))
 		b.failures++
@@ -346,6 +352,8 @@ func (p *Pool) place(now time.Time, rng *rand.Rand, h *held) {
 
 func (p *Pool) send(b *backend, h *held) {
 	b.sent++
+	p.sends++
+	b.last = p.sends
 	p.sent[h.Ticket] = &sent{held: *h, to: b}
 	p.out = append(p.out, Out{Do: Send, Ticket: h.Ticket, Machine: b.Machine})
 }
