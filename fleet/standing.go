@@ -11,7 +11,8 @@ import (
 // this is being emptied, silent since when it has not been heard, where it is not. The machine has a Replica.
 func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standing {
 	return rollout.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
-		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died, Rests: m.Rests,
+		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
+		Rests: m.Rests,
 		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Exit: m.Exit, Cordoned: m.Cordoned, Load: m.Load, CPU: m.CPU,
 		Leaves: drained || m.Evicted}
 }

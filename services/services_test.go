@@ -267,7 +267,7 @@ func TestAServiceIsMadeAndKept(t *testing.T) {
 		if n := len(b.take()); n != 0 {
 			t.Fatalf("%d orders by members that do not know the others yet", n)
 		}
-		b.in(10 * time.Second)
+		b.in(20 * time.Second)
 		by := map[cluster.WorkerID]bool{}
 		orders := b.take()
 		for _, o := range orders {
@@ -301,7 +301,7 @@ func TestAServiceAtRest(t *testing.T) {
 		b.member("w1")
 		b.deploy("shop", "one", 1)
 		b.deploy("closed", "one", 0)
-		b.in(10 * time.Second)
+		b.in(20 * time.Second)
 		kept := func() (apps []string) {
 			b.running.ends <- func(time.Time) { apps = slices.Sorted(maps.Keys(b.running.apps)) }
 			synctest.Wait()

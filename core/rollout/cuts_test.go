@@ -70,8 +70,9 @@ type cuts struct {
 }
 
 func newCuts(t *testing.T, seed uint64) *cuts {
-	c := &cuts{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1e9, 0).UTC(), machines: map[string]*Standing{},
-		starts: map[string]time.Time{}, obeyed: map[cluster.WorkerID]cluster.Term{}, releases: map[string]*Release{}}
+	c := &cuts{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1e9, 0).UTC(),
+		machines: map[string]*Standing{},
+		starts:   map[string]time.Time{}, obeyed: map[cluster.WorkerID]cluster.Term{}, releases: map[string]*Release{}}
 	c.halves = [2]*half{{id: "a", own: []cluster.WorkerID{"a", "c"}}, {id: "b", own: []cluster.WorkerID{"b", "d"}}}
 	config := &machine.Config{Image: good}
 	if c.sleeps = c.rnd.IntN(3) == 0; c.sleeps || c.rnd.IntN(2) == 0 {

@@ -50,9 +50,9 @@ func (p *pass) holds() {
 			for _, m := range p.by[Slot{name, index}] {
 				if m.loops() && !listed[m.ID] && len(list) < MaxHeld {
 					changed = true
-					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, Since: p.now.UTC(),
-						At: p.now.UTC(), Why: fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes",
-							m.ID, m.Worker)})
+					why := fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes", m.ID, m.Worker)
+					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, Why: why,
+						Since: p.now.UTC(), At: p.now.UTC()})
 				}
 			}
 		}

@@ -33,7 +33,8 @@ func TestADependencyThatIsAway(t *testing.T) {
 		away, within time.Duration
 		tries        int // of all three together, at most
 	}{
-		{20 * time.Second, 10 * time.Second, 30}, {5 * time.Minute, time.Minute, 90}, {3 * time.Hour, 6 * time.Minute, 250},
+		{20 * time.Second, 10 * time.Second, 30}, {5 * time.Minute, time.Minute, 90},
+		{3 * time.Hour, 6 * time.Minute, 250},
 	} {
 		for _, dies := range []bool{false, true} { // the steward, in the middle of it
 			r := newRig(t, 1, Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, true)

@@ -42,6 +42,7 @@ func TestANewMachineIsWatched(t *testing.T) {
 // TestADeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
 // whose old machine went first.
 func TestADeathWhileItIsWatched(t *testing.T) {
+	one := Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	for _, tt := range []struct {
 		name  string
@@ -50,13 +51,13 @@ func TestADeathWhileItIsWatched(t *testing.T) {
 		after time.Duration // since it was started
 		undo  bool
 	}{
-		{"the only one", Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}, 0, 9 * time.Second, true},
+		{"the only one", one, 0, 9 * time.Second, true},
 		{"the first of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 0,
 			20 * time.Second, true},
 		{"the last of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 2,
 			9 * time.Second, true},
 		{"with a volume", Group{Name: "web", Replicas: 1, Config: volume, Update: &Update{}}, 0, 9 * time.Second, true},
-		{"when all is over", Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}, 0, time.Minute, false},
+		{"when all is over", one, 0, time.Minute, false},
 	} {
 		for _, checks := range []bool{false, true} {
 			c := *tt.g.Config
@@ -112,7 +113,8 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 			return !recovers || r.now.Sub(since) < 30*time.Second
 		}
 		r.each = func() {
-			if p := r.want.Progress; p.Of(r.want.Head) && p.State == Done && !p.Undo && r.now.Sub(since) < 40*time.Second {
+			p := r.want.Progress
+			if p.Of(r.want.Head) && p.State == Done && !p.Undo && r.now.Sub(since) < 40*time.Second {
 				r.t.Fatalf("it is done %v after a machine was sick", r.now.Sub(since))
 			}
 		}

@@ -437,7 +437,8 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	}
 	id := slot.MachineID(p.want.App, epoch, p.term.Member)
 	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home,
-		Asleep: asleep && to.group.wakeable(), Apart: to.apart, Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
+		Asleep: asleep && to.group.wakeable(), Apart: to.apart,
+		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
 	if h := p.want.Head; to.release == h.Release {
 		o.Booked, o.Token = h.Booking.of(p.now, slot)
