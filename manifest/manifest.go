@@ -151,6 +151,7 @@ func (d *document) group(name string, g *group) error {
 	if c.Image == "" {
 		c.Image = machine.HostImage
 	}
+	withKinds(c, machine.KindReadiness)
 	if err := d.command(name, g); err != nil {
 		return err
 	}
@@ -189,6 +190,21 @@ func (d *document) group(name string, g *group) error {
 		guest.MemoryMB = int(*g.Memory)
 	}
 	return nil
+}
+
+// withKinds gives a kind to the checks of a config that have none. Where a file says nothing a check is one that requests
+// and rollouts depend on: a check that is written down is meant to count. The API has the Machines API's own default.
+func withKinds(c *machine.Config, kind string) {
+	checks := make(map[string]machine.CheckConfig, len(c.Checks))
+	for name, ch := range c.Checks {
+		if ch.Kind == nil || *ch.Kind == "" {
+			ch.Kind = &kind
+		}
+		checks[name] = ch
+	}
+	if len(checks) > 0 {
+		c.Checks = checks
+	}
 }
 
 // command enters what is to be run: the whole of it where it is a program of the host, else the arguments of the image's

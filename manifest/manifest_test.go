@@ -84,7 +84,7 @@ func TestLoad(t *testing.T) {
 	c := web.Config
 	if c.Image != "nginx:1.29" || c.Guest.MemoryMB != 1024 || c.Guest.CPUMilli != 500 || len(c.Init.Cmd) != 3 ||
 		c.Env["MODE"] != "$HOME" || len(c.Services[0].Ports) != 2 || *c.Services[0].Autostop != "suspend" ||
-		*c.Checks["alive"].Timeout != second {
+		*c.Checks["alive"].Timeout != second || *c.Checks["alive"].Kind != machine.KindReadiness {
 		t.Errorf("%+v", c)
 	}
 	if db.Name != "db" || db.Config.Image != machine.HostImage || len(db.Config.Init.Exec) != 2 ||
@@ -225,7 +225,8 @@ func drawn(t *rapid.T) api.NewRelease {
 			stop := rapid.SampledFrom([]machine.Autostop{"off", "stop", "suspend"}).Draw(t, "autostop")
 			c.Services = []machine.Service{{InternalPort: 80, Autostop: &stop,
 				Ports: []machine.Port{{Port: new(80)}, {Port: new(443), Handlers: []string{"tls"}}}}}
-			c.Checks = map[string]machine.CheckConfig{"a.b": {}}
+			kind := rapid.SampledFrom([]string{machine.KindReadiness, machine.KindInformational}).Draw(t, "kind")
+			c.Checks = map[string]machine.CheckConfig{"a.b": {Kind: &kind}}
 		}
 		g := api.NewGroup{Name: name, Config: c, Region: rapid.SampledFrom([]string{"", "iad"}).Draw(t, "region")}
 		if rapid.Bool().Draw(t, "counted") {
@@ -263,6 +264,40 @@ func TestWrittenIsRead(t *testing.T) {
 			t.Fatalf("%s\n%s", diff, text)
 		}
 	})
+}
+
+// TestChecksCount: a check of a file is one that requests and rollouts depend on, unless it says otherwise; one of a
+// release that was made over the API and says nothing stays what it is there.
+func TestChecksCount(t *testing.T) {
+	for _, x := range []struct{ says, want string }{
+		{``, machine.KindReadiness}, {`kind = ""`, machine.KindReadiness},
+		{`kind = "readiness"`, machine.KindReadiness}, {`kind = "informational"`, machine.KindInformational},
+	} {
+		m, err := TOML{}.Load("f", []byte("[groups.web]\n[groups.web.checks.up]\nport = 80\n"+x.says))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := m.Release.Groups[0].Config
+		if got := *c.Checks["up"].Kind; got != x.want {
+			t.Errorf("%q is %s, want %s", x.says, got, x.want)
+		}
+	}
+	made := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Config: &machine.Config{Image: "a:1",
+		Checks: map[string]machine.CheckConfig{"up": {}}}}}}
+	text, err := Write("shop", &made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := TOML{}.Load("f", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *read.Release.Groups[0].Config.Checks["up"].Kind; got != machine.KindInformational {
+		t.Errorf("a check of the API is %s when it was printed and read\n%s", got, text)
+	}
+	if made.Groups[0].Config.Checks["up"].Kind != nil {
+		t.Error("printing a release changes it")
+	}
 }
 
 // FuzzLoad: no file makes the loader panic, and each error says where.

@@ -19,6 +19,7 @@ func Write(app string, r *api.NewRelease) ([]byte, error) {
 		one := group{NewGroup: g}
 		if g.Config != nil {
 			one.Config = *g.Config
+			withKinds(&one.Config, machine.KindInformational)
 		}
 		one.NewGroup.Name, one.NewGroup.Config = "", nil
 		f.Groups[g.Name] = one
