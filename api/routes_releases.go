@@ -340,6 +340,8 @@ type SlotStatus struct {
 	Worker  cluster.WorkerID `json:"worker,omitempty"`
 	State   machine.State    `json:"state,omitempty"`
 	Ready   bool             `json:"ready"`
+	Asleep  bool             `json:"asleep,omitempty"`  // it is down as somebody asked for that, or until a request comes
+	Unfit   string           `json:"unfit,omitempty"`   // why it is not ready, as far as its worker has told
 	Release string           `json:"release,omitempty"` // for which the machine was made
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again

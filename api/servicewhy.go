@@ -17,9 +17,10 @@ type ReplicaWhy struct {
 	Index    int              `json:"index"`
 	Machine  string           `json:"machine,omitempty"`
 	Worker   cluster.WorkerID `json:"worker,omitempty"`
-	AsWanted bool             `json:"as_wanted"` // it is ready, or rests until a request wakes it
-	Why      string           `json:"why"`       // where it is as wanted, why it is at its worker; else why it is not
-	Help     []string         `json:"help"`      // what would help, the smallest change first; none where it is as wanted
+	Release  string           `json:"release,omitempty"` // for which the machine was made
+	AsWanted bool             `json:"as_wanted"`         // it is ready, or rests until a request wakes it
+	Why      string           `json:"why"`               // where it is as wanted, why it is at its worker; else why it is not
+	Help     []string         `json:"help"`              // what would help, the smallest change first; none where it is as wanted
 }
 
 // JobWhy explains a group that runs at times.

@@ -33,6 +33,7 @@ type Machine struct {
 	Deaths  int              // how often it died, at most machine.MaxDeaths
 	Evicted bool             // its worker has no room for it
 	Ended   string           // why it last died, without a full stop; "": it never did
+	Unfit   string           // why it is not ready, without a full stop; "": it is, or nothing is known
 	Exit    *int             // of a run that has ended: its exit code, -1 where nobody saw it. Read only
 
 	// Read by proxies.
@@ -64,7 +65,7 @@ func Summary(x *machine.Machine) Machine {
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
-		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Exit: exit(x),
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Unfit: unfit(x), Exit: exit(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 
@@ -79,8 +80,16 @@ func exit(x *machine.Machine) *int {
 	return nil
 }
 
-// mostEnded bounds what is told of an end, in bytes.
+// mostEnded bounds what is told of an end, or of why a machine is not ready, in bytes.
 const mostEnded = 160
+
+// unfit returns why a machine of a service is not ready. Nobody reads it of others.
+func unfit(x *machine.Machine) string {
+	if x.Replica == nil {
+		return ""
+	}
+	return fault.Clip(x.Unfit(), mostEnded)
+}
 
 func ended(x *machine.Machine) string {
 	if len(x.Deaths) == 0 {

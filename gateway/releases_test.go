@@ -126,21 +126,22 @@ func TestServiceStatus(t *testing.T) {
 		m, _ := known.Snapshot().Machine(id)
 		next := *m
 		next.Replica = r
+		next.Ready = next.Ready && id != ids[1]
 		known.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
 	if !blamed(&api.GroupStatus{Slots: []api.SlotStatus{{Machine: "a", Worker: "w1"}, {Machine: "b", Worker: "w2"}}},
 		[]rollout.Held{{Machine: "a"}, {Machine: "b"}}) {
 		t.Error("a release whose machines die at two workers is not blamed")
 	}
-	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}}
+	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}, {Machine: ids[1], Why: "it dies"}}
 	got := (&releasesAPI{directory: s.gateway.directory}).groups(&service)
 	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||
 		got[1].Name != "job" || got[1].There != 0 || got[2].Name != "gone" || got[2].Wanted != 0 {
 		t.Fatalf("%+v", got)
 	}
 	web := got[0].Slots
-	if web[0].Machine != ids[0] || web[0].Held != "it dies" || web[0].Extra || !web[1].Extra ||
-		!web[1].Old || web[2].Machine != "" ||
+	if web[0].Machine != ids[0] || web[0].Held != "" || web[1].Held != "it dies; it is tried again now" ||
+		web[0].Extra || !web[1].Extra || !web[1].Old || web[2].Machine != "" ||
 		web[2].Index != 1 || !got[2].Slots[0].Extra {
 		t.Errorf("%+v", got)
 	}

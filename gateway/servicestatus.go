@@ -2,14 +2,17 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -77,8 +80,7 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 func fresh(g *api.GroupStatus) int {
 	at := map[int]bool{}
 	for _, x := range g.Slots {
-		asleep := x.State == machine.Stopped || x.State == machine.Suspended
-		if x.Machine != "" && !x.Old && x.Held == "" && x.Index < g.Wanted && (x.Ready || asleep) {
+		if x.Machine != "" && !x.Old && x.Held == "" && x.Index < g.Wanted && (x.Ready || x.Asleep) {
 			at[x.Index] = true
 		}
 	}
@@ -165,6 +167,19 @@ func blamed(g *api.GroupStatus, held []rollout.Held) bool {
 	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
 }
 
+// asleep reports whether a machine is down and may be; see rollout.Standing.
+func asleep(m *fleet.Machine) bool {
+	return m.Rests && !m.Died && slices.Contains(resting, m.State)
+}
+
+// heldText says why a machine is held, and when it is tried again.
+func heldText(h *rollout.Held, now time.Time) string {
+	if wait := h.Until().Sub(now); wait > 0 {
+		return fmt.Sprintf("%s; it is tried again in %v", h.Why, wait.Round(time.Second))
+	}
+	return h.Why + "; it is tried again now"
+}
+
 // slots lists the machines of a service by group.
 func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	known, out := a.directory.fleet.Snapshot(), map[string][]api.SlotStatus{}
@@ -175,9 +190,15 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 			continue
 		}
 		x := api.SlotStatus{Index: of.Index, Machine: m.ID, Name: m.Name, Worker: m.Worker, State: m.State,
-			Ready: m.Ready && !m.Failing, Release: of.Release}
+			Ready: m.Ready && !m.Failing, Asleep: asleep(m), Release: of.Release}
+		if !x.Ready {
+			x.Unfit = m.Unfit
+		}
 		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
-			x.Held = s.Tenure.Held[i].Why
+			x.Held = heldText(&s.Tenure.Held[i], time.Now())
+		}
+		if x.Ready {
+			x.Held = "" // it was tried again, and does well so far
 		}
 		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
 			x.Unheard, x.Ready = true, false

@@ -67,7 +67,7 @@ type lack struct {
 }
 
 func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.SlotStatus) api.ReplicaWhy {
-	out := api.ReplicaWhy{Machine: slot.Machine, Worker: slot.Worker, Help: []string{}}
+	out := api.ReplicaWhy{Machine: slot.Machine, Worker: slot.Worker, Release: slot.Release, Help: []string{}}
 	switch {
 	case slot.Waits != "":
 		out.Why = slot.Waits
@@ -77,7 +77,7 @@ func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.S
 	case slot.Unheard:
 		out.Why = fmt.Sprintf("worker %s is not heard: %s", slot.Worker, g.Lost)
 	default:
-		x.stands(slot, &out)
+		x.stands(g, slot, &out)
 		if slot.Old && !slot.Extra && slot.Held == "" {
 			x.replaced(ctx, g.Name, &out)
 		}
@@ -158,16 +158,19 @@ func (x *explainer) replaced(ctx context.Context, group string, out *api.Replica
 }
 
 // stands explains a machine whose worker is heard.
-func (x *explainer) stands(slot *api.SlotStatus, out *api.ReplicaWhy) {
+func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.ReplicaWhy) {
 	m, known := x.machines[slot.Machine]
 	seen := x.standing[slot.Machine]
 	logs := "\"souk logs " + slot.Machine + "\" says what it wrote"
 	switch {
 	case slot.Held != "":
 		out.Why = slot.Held
-		out.Help = []string{logs, "make another release, or \"souk restart --app " + x.of.App.Name + "\""}
-	case slot.Extra:
+		out.Help = []string{logs, "make another release, or have all made anew: \"souk restart --app " +
+			x.of.App.Name + "\""}
+	case slot.Index >= g.Wanted:
 		out.Why = "it is not wanted any more, and goes once the others are as wanted"
+	case slot.Extra && (slot.Old || slot.Ready):
+		out.Why = "another machine stands for the replica, so it goes"
 	case slot.Old:
 		out.Why = "it is to be replaced by one of release " + rollout.Short(x.target())
 	case seen.Died:
@@ -176,11 +179,18 @@ func (x *explainer) stands(slot *api.SlotStatus, out *api.ReplicaWhy) {
 		out.Why, out.Help = unready(m, known), []string{logs}
 	case !slot.Ready && known && m.Retry != nil:
 		out.Why = fmt.Sprintf("its %s has failed %d times: %s", m.Retry.Operation, m.Retry.Tries, m.Retry.Reason)
-	case !slot.Ready && !slices.Contains(resting, slot.State):
-		out.Why = fmt.Sprintf("it is %s", slot.State)
+	case !slot.Ready && !slot.Asleep:
+		out.Why = fmt.Sprintf("it is %s, and is about to be started", slot.State)
+		if !slices.Contains(resting, slot.State) {
+			out.Why = fmt.Sprintf("it is %s", slot.State)
+		}
 	case !slot.Ready:
 		out.AsWanted = true
 		out.Why = fmt.Sprintf("it is %s: a request wakes it, or \"souk start %s\"", slot.State, slot.Machine)
+		if wanted, _ := x.of.InForce(); wanted.Group(g.Name) == nil || !wanted.Group(g.Name).Wakeable() {
+			out.Why = fmt.Sprintf("it is %s, as somebody asked for; \"souk start %s\" has it run", slot.State,
+				slot.Machine)
+		}
 	default:
 		out.AsWanted, out.Why = true, "it is ready"
 		if known && m.Placement != nil {
@@ -195,10 +205,8 @@ func (x *explainer) target() string { return x.of.Head.InForce(x.of.Tenure.Progr
 // unready says which check a machine that is up does not pass.
 func unready(m *machine.Machine, known bool) string {
 	if known {
-		for _, c := range m.Checks {
-			if c.Status != machine.CheckPassing {
-				return fmt.Sprintf("check %s is %s: %s", c.Name, c.Status, c.Output)
-			}
+		if why := m.Unfit(); why != "" {
+			return "it is up, and not ready yet: " + why
 		}
 	}
 	return "it is up, and not ready yet"

@@ -21,7 +21,7 @@ func TestWhyService(t *testing.T) {
 	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	for i, edit := range []func(*fleet.Machine){
 		func(m *fleet.Machine) { m.Ready = true },
-		func(m *fleet.Machine) { m.Ready, m.State = false, machine.Suspended },
+		func(m *fleet.Machine) { m.Ready, m.State, m.Rests = false, machine.Suspended, true },
 		func(m *fleet.Machine) { m.Ready = false },
 		func(m *fleet.Machine) { m.Ready, m.Replica.Spec = true, "another" },
 	} {
@@ -43,7 +43,7 @@ func TestWhyService(t *testing.T) {
 		why, help string
 	}{
 		{true, "the only worker, and it has room", ""},
-		{true, "it is suspended: a request wakes it", ""},
+		{true, "it is suspended, as somebody asked for", ""},
 		{false, "it is up, and not ready yet", "souk logs"},
 		{false, "it is to be replaced by one of release " + rollout.Short(service.Head.Release), ""},
 		{false, "it has no machine: the workers that match are full", "ask for less memory"},

@@ -42,6 +42,7 @@ type Machine struct {
 	Deaths  int              `json:"deaths,omitempty"`
 	Evicted bool             `json:"evicted,omitempty"`
 	Ended   string           `json:"ended,omitempty"`
+	Unfit   string           `json:"unfit,omitempty"`
 	Exit    *int             `json:"exit,omitempty"`
 
 	// Read by proxies; see package fleet.

@@ -171,6 +171,27 @@ func (m *Machine) Ready() bool {
 		func(h HealthCheck) bool { return m.gates(h.Name) })
 }
 
+// Unfit says why the machine is not ready, as far as that is known: what is tried again for it, or which check that requests
+// depend on does not pass. "": nothing is known. A check's answer may have any text in its body, which is left out.
+func (m *Machine) Unfit() string {
+	if m.Retry != nil {
+		return fmt.Sprintf("its %s fails: %s", m.Retry.Operation, m.Retry.Reason)
+	}
+	if m.State != Started {
+		return ""
+	}
+	for _, ch := range m.Checks {
+		if ch.Status != CheckPassing && m.gates(ch.Name) {
+			said, _, _ := strings.Cut(ch.Output, "\n")
+			if said == CheckWaits {
+				said = "it has said nothing yet"
+			}
+			return fmt.Sprintf("check %s does not pass: %s", ch.Name, said)
+		}
+	}
+	return ""
+}
+
 // loopTime is how close together MaxDeaths deaths are of a machine that loops.
 const loopTime = 5 * time.Minute
 

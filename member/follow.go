@@ -211,7 +211,7 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 	return append(edits, func(e *fleet.Edit) { e.Machine(machineOf(*n.Machine)) })
 }
 
-// mostEnded bounds what is believed of an end that another member tells of, in bytes.
+// mostEnded bounds what is believed of an end, or of what is wrong, that another member tells of, in bytes.
 const mostEnded = 200
 
 // machineOf returns what the fleet is to know of a machine that another member tells of. Services that no launch could
@@ -221,7 +221,8 @@ func machineOf(x gossip.Machine) fleet.Machine {
 		Updated: x.UpdatedAt,
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
 		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Rests: x.Rests, Loops: x.Loops,
-		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded), Exit: x.Exit,
+		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
+		Unfit: fault.Clip(x.Unfit, mostEnded), Exit: x.Exit,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load), CPU: x.CPU}
 	if x.Replica != nil && x.Replica.Check() != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +14,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Await waits until the rollout of the release of h is done, and returns what there is then. It says on stderr how far
-// that is, of one group or where group is "" of all. A rollout that is undone or paused ends it, with an error; so does
-// a release that is made meanwhile, and ctx. The service goes on. Of a head of an older souk, which knows of no
-// rollouts, it waits until the machines are ready.
+// Await waits until the rollout of the release of h is done and its machines are ready, and returns what there is then. It
+// says on stderr how far that is, of one group or where group is "" of all. It ends, too, where a canary goes no further
+// before somebody promotes it. A rollout that is undone or paused ends it, with an error; so does a release that is made
+// meanwhile, a replica that does not become ready, and ctx. The service goes on.
 func Await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
 	h *api.Head) (last api.ServiceStatus, err error) {
 	next := "souk status --app " + app
@@ -48,14 +47,17 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
 				rollout.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
 		default:
-			over, err := arrived(&s, group)
+			over, err := arrived(&s)
 			if over && done.IsZero() {
 				done = time.Now()
 			}
-			if err != nil || over && (allHeard(&s, group) || time.Since(done) > hearWithin) {
+			if err == nil && over {
+				over, err = fit(&s, group, time.Since(done))
+			}
+			if err != nil || over {
 				return s, err
 			}
-			if text := progressText(&s, group); text != told && !over {
+			if text := progressText(&s, group); text != told {
 				told = text
 				c.Note("%s", text)
 			}
@@ -66,36 +68,64 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 	}
 }
 
-// hearWithin is how long the member that is asked may take to hear of machines that the steward knows of.
-const hearWithin = 2 * time.Second
+// Bounds of the wait for machines of a rollout that is done.
+const (
+	hearWithin = 2 * time.Second  // for the member that is asked to hear of machines that the steward knows of
+	fitWithin  = 30 * time.Second // for a machine to be ready again: one that stays so for longer is told
+)
 
-// allHeard reports whether the member that was asked knows of as many machines as are wanted, of a group or of all.
-func allHeard(s *api.ServiceStatus, group string) bool {
-	return !slices.ContainsFunc(s.Groups, func(g api.GroupStatus) bool {
-		return (group == "" || g.Name == group) && g.There < g.Wanted
-	})
+// arrived reports whether the rollout goes no further by itself, or why it came to another end than it was meant to.
+func arrived(s *api.ServiceStatus) (bool, error) {
+	r := s.Rollout
+	if r == nil {
+		return s.Why == "", nil
+	}
+	return r.State == rollout.RolledDone || r.State == rollout.RolledWaiting, outcome(s.App, r)
 }
 
-// arrived reports whether what is waited for is so, or why it is not to be.
-func arrived(s *api.ServiceStatus, group string) (bool, error) {
-	if r := s.Rollout; r != nil {
-		return r.State == rollout.RolledDone, outcome(s.App, r)
-	}
-	over := s.Why == ""
+// fit reports whether the replicas of a group, or of all, are as they are to be a while after their rollout was done. The
+// error is a Precondition, code not_ready or held: one is not, and is not about to be.
+func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) {
+	well := true
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		if group != "" && g.Name != group {
 			continue
 		}
-		if g.Ready >= g.Wanted && !replacing(g) {
-			continue
-		}
 		if err := given(s.App, g); err != nil {
 			return false, err
 		}
-		over = false
+		lacks, why := unfit(g)
+		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // it may have no room, which is told
+		switch {
+		case lacks == 0, unheard:
+		case after > fitWithin:
+			return false, fault.New(fault.Precondition, "not_ready", "%d of %d replicas of group %s of %s are not ready"+
+				"%s: \"souk why %s\" says more", lacks, g.Wanted, g.Name, s.App, why, s.App)
+		default:
+			well = false
+		}
 	}
-	return over, nil
+	return well, nil
+}
+
+// unfit counts the replicas of a group that are neither ready nor asleep, and says why the first of them is not, behind a
+// comma.
+func unfit(g *api.GroupStatus) (n int, why string) {
+	well := map[int]bool{}
+	for i := range g.Slots {
+		x := &g.Slots[i]
+		well[x.Index] = well[x.Index] || x.Machine != "" && (x.Ready || x.Asleep)
+		if why == "" && x.Unfit != "" && !x.Old {
+			why = ", " + x.Unfit
+		}
+	}
+	for i := range g.Wanted {
+		if !well[i] {
+			n++
+		}
+	}
+	return n, why
 }
 
 // progressText says how far it is.
@@ -114,12 +144,33 @@ func progressText(s *api.ServiceStatus, group string) string {
 		if group != "" && g.Name != group || g.Image == "" {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s of %s: %d of %d ready, %d there", g.Name, s.App, g.Ready, g.Wanted,
-			g.There))
+		parts = append(parts, fmt.Sprintf("%s of %s: %s", g.Name, s.App, readyText(g)))
 	}
 	text := strings.Join(parts, "; ")
 	if r := s.Rollout; r != nil && r.State == rollout.RolledWaiting {
 		text += fmt.Sprintf("; it waits%s: \"souk promote %s\" has it go on", stepText(r), s.App)
 	}
 	return text
+}
+
+// readyText says how many replicas of a group have a machine that is ready, how many still have one of the release before,
+// and why a new one is not ready.
+func readyText(g *api.GroupStatus) string {
+	fresh, old, why := map[int]bool{}, map[int]bool{}, ""
+	for i := range g.Slots {
+		x := &g.Slots[i]
+		switch {
+		case x.Machine == "" || x.Index >= g.Wanted:
+		case x.Old && (x.Ready || x.Asleep):
+			old[x.Index] = true
+		case !x.Old && (x.Ready || x.Asleep):
+			fresh[x.Index] = true
+		case !x.Old && why == "" && x.Unfit != "":
+			why = "; " + rollout.Slot{Group: g.Name, Index: x.Index}.String() + ": " + x.Unfit
+		}
+	}
+	if len(old) == 0 {
+		return fmt.Sprintf("%d of %d ready%s", len(fresh), g.Wanted, why)
+	}
+	return fmt.Sprintf("%d of %d new ready, %d old up%s", len(fresh), g.Wanted, len(old), why)
 }

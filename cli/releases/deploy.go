@@ -36,9 +36,10 @@ rollout until it is done. --schema tells editors what may stand in the file, and
 prints one; a key that souk does not know is refused with its line. The app is made where there is none of its name;
 --app goes before the file's, and the file's before SOUK_APP.
 
-It ends with 0 once all machines are as the file says. A rollout that fails is undone, or paused, as the file says in
-update.on_failure; then the command ends with 65 and why. ^C ends the following alone: the rollout goes on. A number
-that "souk scale" set stays, unless the file says another one than the release before.
+It ends with 0 once all machines are as the file says and have been ready for update.min_up (10s), or where a canary
+waits for "souk promote". A rollout that fails is undone, or paused, as the file says in update.on_failure; then the
+command ends with 65 and why, and so it does where a machine is not ready though the rollout is over. ^C ends the
+following alone: the rollout goes on. A number that "souk scale" set stays, unless the file says another one than the release before.
 
 --plan changes nothing: it says what a deploy would do to each machine, and whether there is room for the machines that
 it makes first. It ends with 0 where there is nothing to do, 1 where there are changes and they fit, 75 where there is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // serve answers each question for the service with the next status, the last again and again, and calls asked before.
@@ -31,16 +33,27 @@ func serve(t *testing.T, asked func(n int), all ...api.ServiceStatus) *client.Cl
 	return client.New(s.URL, "token")
 }
 
+// status is one of a service of two groups: all of db is ready, and of web so many of those that are wanted.
 func status(release string, wanted, ready int) api.ServiceStatus {
+	slots := func(wanted, ready int) (out []api.SlotStatus) {
+		for i := range wanted {
+			x := api.SlotStatus{Index: i, Machine: fmt.Sprint("m", i), Ready: i < ready, State: machine.Started}
+			if !x.Ready {
+				x.Unfit = "check up does not pass: 500"
+			}
+			out = append(out, x)
+		}
+		return out
+	}
 	return api.ServiceStatus{App: "shop", Head: &api.Head{ID: "h", Release: release, By: "bob"},
-		Groups: []api.GroupStatus{{Name: "db", Wanted: 7, There: 7, Image: "x"},
-			{Name: "web", Wanted: wanted, There: wanted, Ready: ready, Image: "x"}}}
+		Groups: []api.GroupStatus{{Name: "db", Wanted: 2, There: 2, Ready: 2, Image: "x", Slots: slots(2, 2)},
+			{Name: "web", Wanted: wanted, There: wanted, Ready: ready, Image: "x", Slots: slots(wanted, ready)}}}
 }
 
-// slots is a status of three machines that are wanted, with some of them.
-func slots(ready int, list ...api.SlotStatus) api.ServiceStatus {
-	s := status("r1", 3, ready)
-	s.Groups[1].Slots = list
+// with is a status with a slot changed.
+func with(s api.ServiceStatus, change func(*api.SlotStatus)) api.ServiceStatus {
+	slots := s.Groups[1].Slots
+	change(&slots[len(slots)-1])
 	return s
 }
 
@@ -62,7 +75,7 @@ func TestAwaitRollout(t *testing.T) {
 		return s
 	}
 	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
-	unheard := at(rollout.RolledDone, 2)
+	unheard := with(at(rollout.RolledDone, 2), func(x *api.SlotStatus) { *x = api.SlotStatus{Index: 2} })
 	unheard.Groups[1].There = 2
 	for name, x := range map[string]struct {
 		all   []api.ServiceStatus
@@ -70,12 +83,22 @@ func TestAwaitRollout(t *testing.T) {
 		code  string
 		told  string
 	}{
-		"done": {all: []api.ServiceStatus{stale, at(rollout.RolledRunning, 3), at(rollout.RolledDone, 1)},
-			told: "db of shop: 0 of 7 ready, 7 there; web of shop: 3 of 3 ready"},
+		"done": {all: []api.ServiceStatus{stale, at(rollout.RolledRunning, 3), at(rollout.RolledDone, 3)},
+			told: "db of shop: 2 of 2 ready; web of shop: 3 of 3 ready"},
+		"done, and one is sick for a moment": {
+			all:  []api.ServiceStatus{at(rollout.RolledDone, 2), at(rollout.RolledDone, 3)},
+			told: "web of shop: 2 of 3 ready; web/2: check up does not pass: 500"},
+		"done, and one is held": {all: []api.ServiceStatus{with(at(rollout.RolledDone, 2),
+			func(x *api.SlotStatus) { x.Held = "it died" })}, code: "held"},
+		"done, and one is asleep": {all: []api.ServiceStatus{with(at(rollout.RolledDone, 2),
+			func(x *api.SlotStatus) { x.Asleep = true })}},
+		"the old ones are up": {all: []api.ServiceStatus{with(at(rollout.RolledRunning, 3),
+			func(x *api.SlotStatus) { x.Old = true }), at(rollout.RolledDone, 3)},
+			told: "web of shop: 2 of 3 new ready, 1 old up"},
 		"done, and this member has not heard of a machine": {
 			all: []api.ServiceStatus{unheard, at(rollout.RolledDone, 3)}},
-		"waiting": {all: []api.ServiceStatus{at(rollout.RolledWaiting, 1), at(rollout.RolledDone, 3)},
-			told: `; it waits at step 1 of 2: "souk promote shop" has it go on`},
+		"waiting for a promote": {all: []api.ServiceStatus{with(at(rollout.RolledWaiting, 3),
+			func(x *api.SlotStatus) { x.Old = true })}},
 		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
 			code: "undone", told: "shop: it dies; release r1 is made again"},
 		"paused":    {all: []api.ServiceStatus{at(rollout.RolledPaused, 3)}, code: "paused"},
@@ -84,7 +107,6 @@ func TestAwaitRollout(t *testing.T) {
 			group: "web", code: "undone"},
 		"a group, done": {all: []api.ServiceStatus{at(rollout.RolledRunning, 3), at(rollout.RolledDone, 3)},
 			group: "web", told: "souk: web of shop: 3 of 3 ready"},
-		"of an older member": {all: []api.ServiceStatus{newer(status("r1", 3, 0)), newer(slots(3))}, group: "web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs bytes.Buffer
@@ -113,10 +135,9 @@ func TestAwait(t *testing.T) {
 	}{
 		"ready": {all: []api.ServiceStatus{status("r1", 3, 3)}},
 		"by and by": {all: []api.ServiceStatus{missing, status("r1", 3, 0), status("r1", 3, 0), status("r1", 3, 3)},
-			told: []string{"web of shop: 0 of 3 ready, 3 there"}},
-		"the old ones go": {all: []api.ServiceStatus{slots(3, api.SlotStatus{Old: true, Ready: true}), slots(3)}},
-		"held": {all: []api.ServiceStatus{status("r1", 3, 2), slots(2, api.SlotStatus{Held: "it died"})},
-			code: "held"},
+			told: []string{"web of shop: 0 of 3 ready; web/0: check up does not pass: 500"}},
+		"held": {all: []api.ServiceStatus{status("r1", 3, 2), with(status("r1", 3, 2),
+			func(x *api.SlotStatus) { x.Held = "it died" })}, code: "held"},
 		"overtaken": {all: []api.ServiceStatus{status("r1", 3, 0), status("r2", 3, 3)}, code: "overtaken"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package releases
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/soukhq/souk/api"
@@ -168,17 +167,12 @@ func noteText(x *api.SlotStatus) string {
 	return ""
 }
 
-// replacing reports whether a machine of the release before is there still.
-func replacing(g *api.GroupStatus) bool {
-	return slices.ContainsFunc(g.Slots, func(x api.SlotStatus) bool { return x.Old && !x.Unheard })
-}
-
 // given returns why a group does not become ready by itself: a machine of it is held; nil where none is.
 func given(app string, g *api.GroupStatus) error {
 	for _, x := range g.Slots {
 		if x.Held != "" && !x.Old {
 			return fault.New(fault.Precondition, "held", "%s, so replica %d of group %s of %s is not ready: see "+
-				"\"souk logs %s\", and make another release", x.Held, x.Index, g.Name, app, x.Machine)
+				"\"souk logs %s\"", x.Held, x.Index, g.Name, app, x.Machine)
 		}
 	}
 	return nil

@@ -62,15 +62,10 @@ func why(ctx context.Context, c *cli.Env, app, slot string) error {
 func slotText(r *api.ReplicaWhy) string { return rollout.Slot{Group: r.Group, Index: r.Index}.String() }
 
 func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
-	well := 0
-	for i := range w.Replicas {
-		if w.Replicas[i].AsWanted {
-			well++
-		}
-	}
 	if whole {
+		well, wanted := countWhy(w)
 		c.Printf("%s: %d of %s as wanted\n", w.Service.App, well,
-			cli.NumberOf(len(w.Replicas), "replica is", "replicas are"))
+			cli.NumberOf(wanted, "replica is", "replicas are"))
 		printRollout(c, &w.Service, time.Now())
 	}
 	for i := range w.Replicas {
@@ -78,6 +73,9 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 		at := "no machine"
 		if r.Machine != "" {
 			at = r.Machine + " at " + string(r.Worker)
+			if r.Release != "" {
+				at += ", release " + rollout.Short(r.Release)
+			}
 		}
 		c.Printf("%s (%s)\n", slotText(r), at)
 		printReason(c, r.Why, r.Help)
@@ -89,6 +87,25 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 	for _, id := range w.Missing {
 		c.Note("worker %s could not be asked: what is said of its machines is what was known", id)
 	}
+}
+
+// countWhy returns how many replicas are as wanted, and how many are wanted. While a release is rolled out a replica may
+// have two machines.
+func countWhy(w *api.ServiceWhy) (well, wanted int) {
+	groups, counted := map[string]int{}, map[string]bool{}
+	for i := range w.Service.Groups {
+		g := &w.Service.Groups[i]
+		groups[g.Name] = g.Wanted
+		wanted += g.Wanted
+	}
+	for i := range w.Replicas {
+		r := &w.Replicas[i]
+		if slot := slotText(r); r.AsWanted && r.Index < groups[r.Group] && !counted[slot] {
+			counted[slot] = true
+			well++
+		}
+	}
+	return well, wanted
 }
 
 func printReason(c *cli.Env, why string, help []string) {

@@ -351,7 +351,7 @@ func (c *cuts) check() {
 	r := c.releases[h.head.InForce(h.tenure.Progress).Release]
 	g, have := &r.Groups[0], map[int]int{}
 	for _, m := range c.machines {
-		if m.Spec != r.Spec(g, h.head.Restarted) || !m.Ready && !(m.asleep() && g.wakeable()) || m.Cordoned {
+		if m.Spec != r.Spec(g, h.head.Restarted) || !m.Ready && !(m.asleep() && g.Wakeable()) || m.Cordoned {
 			c.fail("%+v", m)
 		}
 		have[m.Index]++

@@ -121,7 +121,7 @@ func (p *pass) sides(r *Release, t Target) map[string]*side {
 func (p *pass) notice(standing []Standing) {
 	for i := range standing {
 		m := &standing[i]
-		if g := p.goal[m.Group]; g != nil && m.State == machine.Created && !g.group.wakeable() {
+		if g := p.goal[m.Group]; g != nil && m.State == machine.Created && !g.group.Wakeable() {
 			m.Rests = false // no request starts it, and nobody has stopped it
 		}
 		w := p.machines[m.ID]
@@ -569,8 +569,8 @@ func (p *pass) wholly() bool {
 	return true
 }
 
-// wakeable reports whether a request starts a machine of the group that is down.
-func (g *Group) wakeable() bool {
+// Wakeable reports whether a request starts a machine of the group that is down.
+func (g *Group) Wakeable() bool {
 	return slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
 		return s.Autostart == nil || *s.Autostart
 	})

@@ -77,14 +77,7 @@ func (p *pass) failing(v *view, to *side) *Failure {
 	f := Failure{Group: v.slot.Group, Index: v.slot.Index}
 	late, w := p.late(v.slot, to), p.slots[v.slot]
 	if len(v.of) == 0 {
-		if !late || p.unfilled(v, to) {
-			return nil
-		}
-		f.Why = fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())
-		if w.why != nil {
-			f.Why += ": " + w.why.Error()
-		}
-		return p.fail(&f, to)
+		return p.unmade(v, to, w, late)
 	}
 	m := v.of[0]
 	f.Machine = m.ID
@@ -98,10 +91,41 @@ func (p *pass) failing(v *view, to *side) *Failure {
 		}
 	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
 		f.Why = fmt.Sprintf("machine %s of worker %s was not ready within %v", m.ID, m.Worker, to.group.deadline())
+		if m.Unfit != "" {
+			f.Why += ": " + m.Unfit
+		}
 	default:
 		return nil
 	}
 	return p.fail(&f, to)
+}
+
+// unmade returns why a slot that has no machine makes the rollout fail: none could be made in time, or none ever can.
+func (p *pass) unmade(v *view, to *side, w *slotWork, late bool) *Failure {
+	f := Failure{Group: v.slot.Group, Index: v.slot.Index}
+	switch {
+	case p.unfilled(v, to):
+		return nil
+	case w != nil && w.why != nil && w.spec == to.spec && w.failures >= finalTries && final(w.why):
+		f.Why = fmt.Sprintf("no machine can be made for %s: %v", v.slot, w.why)
+	case !late:
+		return nil
+	default:
+		f.Why = fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())
+		if w.why != nil {
+			f.Why += ": " + w.why.Error()
+		}
+	}
+	return p.fail(&f, to)
+}
+
+// finalTries is how often a machine must have been refused for a reason that does not pass by itself.
+const finalTries = 3
+
+// final reports whether a machine is refused for what it is, so that another try helps nothing.
+func final(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.Invalid || kind == fault.Denied
 }
 
 // late reports whether a slot has waited for longer for a machine of use than it may.

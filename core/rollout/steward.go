@@ -59,6 +59,7 @@ type Standing struct {
 	Rests    bool      // it is down as somebody asked for that, or was made so, or as its worker has no room for it
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Ended    string    // why it last did
+	Unfit    string    // why it is not ready; "": it is, or nobody knows
 	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
@@ -437,7 +438,7 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 	}
 	id := slot.MachineID(p.want.App, epoch, p.term.Member)
 	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home,
-		Asleep: asleep && to.group.wakeable(), Apart: to.apart,
+		Asleep: asleep && to.group.Wakeable(), Apart: to.apart,
 		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
 	if h := p.want.Head; to.release == h.Release {
