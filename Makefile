@@ -1,7 +1,10 @@
-# make test needs Go, and a C compiler for the race detector; as root on Debian it installs the compiler by itself.
+# make test needs Go. As root on Debian it installs the programs that tests run (internal/needs/packages); elsewhere the tests
+# that lack one are skipped by name. The race detector needs a C compiler, and is left out where there is none.
 
 GO ?= go
-export CGO_ENABLED = 1
+compiler = $(shell command -v gcc)
+race = $(if $(compiler),-race)
+export CGO_ENABLED = $(if $(compiler),1,0)
 
 # Property tests draw their examples from the commit: a run that was green is green again, and each commit tries others.
 # "make properties" draws at random, and many more.
@@ -10,7 +13,7 @@ RAPID_SEED := $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null
 endif
 export RAPID_SEED
 
-.PHONY: dev build dist test test-long properties race lint bench faults compiler
+.PHONY: dev build dist test test-long properties race lint bench faults packages
 
 dev:
 	$(GO) run ./cmd/souk dev
@@ -56,17 +59,17 @@ check = $(gotestsum) --format pkgname --format-icons text --hide-summary skipped
 tier = mkdir -p $(events); rm -f $(events)/$(1)-*.json; code=0; \
 	$(call check,$(1)-scripts,$(filter $(scripts),$(2)),$(3)) > bin/scripts.log 2>&1 & scripts=$$!; \
 	$(call check,$(1)-alone,$(filter $(alone),$(2)),$(3)) || code=1; \
-	$(call check,$(1)-race,$(filter-out $(scripts) $(alone),$(2)),$(3) -race) || code=1; \
+	$(call check,$(1)-race,$(filter-out $(scripts) $(alone),$(2)),$(3) $(race)) || code=1; \
 	$(4) wait $$scripts || code=1; cat bin/scripts.log; \
 	$(GO) run ./internal/flaky bin/flaky$(filter -long,-$(1)).txt $(events)/$(1)-*.json; exit $$code
 
 short = -skip '^TestLong' $(atonce)
-test: compiler bin/gotestsum
-	$(GO) vet -race ./...
+test: packages bin/gotestsum
+	$(GO) vet $(race) ./...
 	@$(call tier,test,$(all),$(short),\
-		(cd conformance && $(GO) vet -race ./... && $(call check,test-conformance,./...,$(short) -race)) || code=1;)
+		(cd conformance && $(GO) vet $(race) ./... && $(call check,test-conformance,./...,$(short) $(race))) || code=1;)
 
-test-long: compiler bin/gotestsum
+test-long: packages bin/gotestsum
 	@$(call tier,long,$(long),-run '^TestLong' $(atonce))
 
 # Built from its own module, like the linter.
@@ -74,11 +77,11 @@ bin/gotestsum: tools/go.mod
 	cd tools && $(GO) build -o ../bin/gotestsum gotest.tools/gotestsum
 
 CHECKS ?= 2000
-properties: compiler
+properties: packages
 	RAPID_SEED=0 RAPID_CHECKS=$(CHECKS) $(GO) test -count 1 -timeout 60m $(short) \
 		$$(grep -rl pgregory.net/rapid --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
-race: compiler
+race: packages
 	$(GO) test -race -timeout 60m $(short) $(scripts)
 
 lint:
@@ -99,11 +102,6 @@ faults:
 	$(GO) run ./testcluster/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --parallel 3 --results bin/fault-runs; \
 		code=$$?; $(GO) run ./testcluster/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
 
-compiler:
-	@if ! command -v gcc > /dev/null; then \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-			apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends gcc libc6-dev; \
-		else \
-			echo "the race detector needs a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)" >&2; exit 1; \
-		fi; \
-	fi
+# What tests run and a bare Debian lacks. INSTALL=no installs none of it.
+packages:
+	@internal/needs/install

@@ -37,6 +37,7 @@ var layers = map[string]int{
 	"bench": 4, "check": 4,
 	"cli":      5,
 	"cmd/souk": 6, "examples": 6, "conformance": 6, "packaging": 6, "internal": 6,
+	"internal/needs": 2,
 }
 
 // siblings lists the imports allowed inside one layer, so that they stay a tree. What a folder may, its packages may.
@@ -50,6 +51,7 @@ var siblings = map[string][]string{
 	"api":      {"core/rollout", "decision", "jobs", "market", "policy/whatif", "quota"},
 	"gateway":  {"broker", "fleet"}, "member": {"broker", "fleet", "gateway"}, "policy": {"placement", "scheduler/fgd"},
 	"runtime": {"heap", "osthread", "sysmon", "unixsock", "wait"}, "runtime/oci": {"image"},
+	"image/imagetest":     {"internal/needs"},
 	"runtime/runtimetest": {"wait/waittest"}, "tlscert": {"atrest", "journal"},
 	"wire":        {"pace", "pki", "runtime", "strangers"},
 	"gossip":      {"strangers"},

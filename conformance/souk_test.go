@@ -14,7 +14,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/runtimetest"
 	"github.com/soukhq/souk/testcluster/soukexe"
 )
@@ -174,31 +174,23 @@ var (
 	containers = subject{name: "containers", image: "tool:1", flags: []string{"--containers", "runc"}}
 )
 
-// lacks says what the subject needs that this host has not; "" is nothing.
-func (u subject) lacks() string {
+// lacks says what the subject needs that this host has not; nil is nothing.
+func (u subject) lacks() error {
 	if u.name == processes.name {
-		return ""
-	}
-	for _, program := range []string{"runc", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return program + " (apt install runc busybox-static)"
-		}
+		return nil
 	}
 	if os.Geteuid() != 0 {
-		return "root"
+		return errors.New("this needs root")
 	}
-	return ""
+	return needs.Lacks("runc", "busybox")
 }
 
 // each runs a test with every subject.
 func each(t *testing.T, test func(t *testing.T, u subject)) {
 	for _, u := range []subject{processes, containers} {
 		t.Run(u.name, func(t *testing.T) {
-			if lacks := u.lacks(); lacks != "" {
-				if os.Getenv("CI") == "true" {
-					t.Fatalf("this needs %s", lacks)
-				}
-				t.Skipf("this needs %s", lacks)
+			if lacks := u.lacks(); lacks != nil {
+				needs.Skip(t, lacks)
 			}
 			test(t, u)
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -41,15 +42,13 @@ const keyHosts = "hosts"
 //	clean NAME...          end the reapers, and wait until hosts have of networks what they had at the beginning
 func TestBetweenScripts(t *testing.T) {
 	t.Parallel()
-	if apart(t, nil) {
+	if apart(t, needs.Lacks("nft", "nsenter", "sysctl")) {
 		betweenScripts(t, netplan.WireGuard)
 	}
 }
 
 func betweenScripts(t *testing.T, way netplan.Way) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/between",
-		RequireExplicitExec: true,
+	runStories(t, "testdata/between", testscript.Params{
 		Setup: func(env *testscript.Env) error {
 			agents := map[string]*scriptAgent{}
 			env.Values[keyAgents] = agents
@@ -68,7 +67,7 @@ func betweenScripts(t *testing.T, way netplan.Way) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"agent": scriptAgentOnHost, "kill9": scriptKillAgent, "end": scriptEndAgent, "sees": scriptSees,
-			"until": scriptUntil, "keep": scriptKeep, "image": scriptNetImage(t), "clean": scriptClean,
+			"until": scriptUntil, "keep": scriptKeep, "image": scriptNetImage, "clean": scriptClean,
 		},
 	})
 }
@@ -175,16 +174,15 @@ func scriptEndAgent(ts *testscript.TestScript, _ bool, args []string) {
 	<-a.done
 }
 
-func scriptNetImage(t *testing.T) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 1 {
-			ts.Fatalf("usage: image FILE")
-		}
-		ts.Check(os.WriteFile(ts.MkAbs(args[0]), netImage(t).DockerArchive(t, "net:1"), 0o600))
+func scriptNetImage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: image FILE")
 	}
+	t := testOf(ts)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), netImage(t).DockerArchive(t, "net:1"), 0o600))
 }
 
-func netImage(t *testing.T) *imagetest.Image {
+func netImage(t testing.TB) *imagetest.Image {
 	return imagetest.Build(t, imagetest.Spec{Compression: "gzip",
 		Config: v1.Config{Entrypoint: []string{"/net"}, User: "1000"},
 		Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("etc"), imagetest.File{Name: "net",

@@ -51,9 +51,7 @@ const keyAgents = "agents"
 //	dig ADDR NAME TYPE WANT, dig-odd ADDR   ask a DNS server; $DNS_A is an address that is free for one
 func TestClusterScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/cluster",
-		RequireExplicitExec: true,
+	runStories(t, "testdata/cluster", testscript.Params{
 		Setup: func(env *testscript.Env) error {
 			agents := map[string]*scriptAgent{}
 			env.Values[keyAgents] = agents

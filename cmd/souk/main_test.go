@@ -17,6 +17,7 @@ import (
 
 	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/oci"
 )
 
@@ -65,6 +66,7 @@ const keyOwn = "own-souk"
 //	until CMD...    run CMD until it succeeds, for a while
 //	saved FILE NAME TEXT
 //	                write an image to FILE as docker save does
+//	needs PROGRAM.. skip the script where one is missing
 //
 // and the conditions [containers] and [sandboxes], this host can run them, by runc and by runsc, and [web], it has curl
 // and busybox's small web server.
@@ -74,9 +76,7 @@ func TestScripts(t *testing.T) {
 }
 
 func runScripts(t *testing.T, dir string) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 dir,
-		RequireExplicitExec: true,
+	runStories(t, dir, testscript.Params{
 		Setup: func(env *testscript.Env) error {
 			own := &live.Souk{Exe: soukExe(t), State: filepath.Join(env.WorkDir, "d")}
 			env.Values[keyOwn] = own
@@ -91,22 +91,20 @@ func runScripts(t *testing.T, dir string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"dev":   scriptDev,
-			"kill9": scriptKill,
-			"down":  scriptDown,
-			"keep":  scriptKeep,
-			"code":  scriptCode,
-			"push": scriptPush(
-				t,
-			),
-			"saved":      scriptSaved(t),
-			"database":   scriptDatabase(t),
-			"busybox":    scriptBusybox(t),
-			"hold":       scriptHold(t),
-			"pushnet":    scriptPushNet(t),
+			"dev":        scriptDev,
+			"kill9":      scriptKill,
+			"down":       scriptDown,
+			"keep":       scriptKeep,
+			"code":       scriptCode,
+			"push":       scriptPush,
+			"saved":      scriptSaved,
+			"database":   scriptDatabase,
+			"busybox":    scriptBusybox,
+			"hold":       scriptHold,
+			"pushnet":    scriptPushNet,
 			"until":      scriptUntil,
 			"freeport":   scriptFreePort,
-			"registry":   scriptRegistry(t),
+			"registry":   scriptRegistry,
 			"noregistry": scriptNoRegistry,
 		},
 		Condition: func(name string) (bool, error) {
@@ -146,7 +144,7 @@ func scriptDev(ts *testscript.TestScript, neg bool, args []string) {
 
 // canServeWeb says what a test lacks that has a machine serve HTTP and asks it.
 func canServeWeb() error {
-	if _, err := exec.LookPath("curl"); err != nil {
+	if err := needs.Lacks("curl", "busybox"); err != nil {
 		return err
 	}
 	out, err := exec.Command("busybox", "--list").Output()

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 )
@@ -38,15 +39,13 @@ func apart(t *testing.T, lacks error) bool {
 	if err == nil {
 		err = hostnet.Able()
 	}
-	if _, lacks := exec.LookPath("ip"); err == nil {
-		err = lacks
+	if err == nil {
+		err = needs.Lacks("ip", "unshare")
 	}
-	switch {
-	case err != nil && os.Getenv("CI") == "true":
-		t.Fatal(err)
-	case err != nil:
-		t.Skip(err)
-	case os.Getenv(envApart) != "":
+	if err != nil {
+		needs.Skip(t, err)
+	}
+	if os.Getenv(envApart) != "" {
 		return true
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "-n", "sh", "-c", `ip link set lo up && exec "$@"`, "sh",
@@ -89,17 +88,16 @@ func main() {
 `
 
 // scriptRegistry starts a registry that is a process of its own, and puts an image of busybox there.
-func scriptRegistry(t *testing.T) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 0 {
-			ts.Fatalf("usage: registry")
-		}
-		r := imagetest.NewProcess(t)
-		r.Push(t, "team/app:1", imagetest.Busybox(t, imagetest.Dir("www"),
-			imagetest.File{Name: "www/index.html", Body: "I am served\n"}))
-		ts.Setenv("REGISTRY", r.Host)
-		registries.Store(ts, r)
+func scriptRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: registry")
 	}
+	t := testOf(ts)
+	r := imagetest.NewProcess(t)
+	r.Push(t, "team/app:1", imagetest.Busybox(t, imagetest.Dir("www"),
+		imagetest.File{Name: "www/index.html", Body: "I am served\n"}))
+	ts.Setenv("REGISTRY", r.Host)
+	registries.Store(ts, r)
 }
 
 // registries are those that scripts have started.
@@ -114,13 +112,12 @@ func scriptNoRegistry(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // scriptPushNet puts an image of it into a registry.
-func scriptPushNet(t *testing.T) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 1 {
-			ts.Fatalf("usage: pushnet NAME")
-		}
-		r := imagetest.NewRegistry(t)
-		r.Push(t, args[0], netImage(t))
-		ts.Setenv("REGISTRY", r.Host)
+func scriptPushNet(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: pushnet NAME")
 	}
+	t := testOf(ts)
+	r := imagetest.NewRegistry(t)
+	r.Push(t, args[0], netImage(t))
+	ts.Setenv("REGISTRY", r.Host)
 }

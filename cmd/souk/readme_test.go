@@ -19,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli/server"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -132,10 +133,7 @@ func TestReadme(t *testing.T) {
 func TestReadmeHTTP(t *testing.T) {
 	t.Parallel()
 	if err := canServeWeb(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("this host cannot serve and ask HTTP: ", err)
+		needs.Skip(t, err)
 	}
 	transcript(t, httpSteps(), httpBegin, httpEnd)
 }
@@ -143,8 +141,7 @@ func TestReadmeHTTP(t *testing.T) {
 // TestReadmeImage does it with an image, in a network namespace of its own.
 func TestReadmeImage(t *testing.T) {
 	t.Parallel()
-	_, err := exec.LookPath("busybox")
-	if apart(t, err) {
+	if apart(t, needs.Lacks("busybox")) {
 		transcript(t, imageSteps(), imageBegin, imageEnd)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -142,11 +143,8 @@ func clusterSteps() []clusterStep {
 // TestReadmeCluster has the first hour with a cluster on three hosts, and holds README.md to it.
 func TestReadmeCluster(t *testing.T) {
 	t.Parallel()
-	if lacks := lacksForHosts(); lacks != "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("hosts cannot be made here; lacking: %s", lacks)
-		}
-		t.Skipf("lacking: %s", lacks)
+	if err := errors.Join(lacksForHosts(), canServeWeb()); err != nil {
+		needs.Skip(t, err)
 	}
 	r := &clusterRecorder{t: t, hosts: newHosts(t, soukExe(t), "a", "b", "c"), kept: map[string]string{}}
 	for _, s := range clusterSteps() {

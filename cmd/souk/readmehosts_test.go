@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
@@ -28,18 +29,12 @@ type readmeHost struct {
 	hold       io.Closer // the init ends when it is closed, or when this process ends
 }
 
-// lacksForHosts says what is missing of what hosts need; "" when nothing is.
-func lacksForHosts() string {
-	var lacks []string
+// lacksForHosts says what is missing of what hosts need; nil when nothing is.
+func lacksForHosts() error {
 	if os.Geteuid() != 0 {
-		lacks = append(lacks, "root")
+		return errors.New("hosts of their own need root")
 	}
-	for program, debian := range map[string]string{"ip": "iproute2", "nsenter": "util-linux"} {
-		if _, err := exec.LookPath(program); err != nil {
-			lacks = append(lacks, fmt.Sprintf("the program %s (Debian: apt-get install %s)", program, debian))
-		}
-	}
-	return strings.Join(lacks, ", ")
+	return needs.Lacks("ip", "nsenter")
 }
 
 // newHosts makes hosts of these names, at 10.0.0.1 and so on, on one bridge; the bridge is the first one's.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/testcluster"
 	"github.com/soukhq/souk/wait/waittest"
@@ -181,13 +181,7 @@ func TestWebSocket(t *testing.T) {
 // TestH2Load: h2load's first requests wake the machine, over HTTP/2 and HTTP/1.1, and all are answered.
 func TestH2Load(t *testing.T) {
 	t.Parallel()
-	tool, err := exec.LookPath("h2load")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("h2load is not installed (Debian: nghttp2-client)")
-		}
-		t.Skip("h2load is not installed (Debian: nghttp2-client)")
-	}
+	needs.Programs(t, "h2load")
 	for name, protocol := range map[string]string{"h2": "h2c", "h1": "http/1.1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,7 +195,7 @@ func TestH2Load(t *testing.T) {
 			at := elsewhere(t, c, m)
 			ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, tool, "-n", "2000", "-c", "16", "-p", protocol,
+			out, err := exec.CommandContext(ctx, "h2load", "-n", "2000", "-c", "16", "-p", protocol,
 				"--connect-to", at, "http://"+name+".localhost/").CombinedOutput()
 			want := "2000 succeeded, 0 failed, 0 errored, 0 timeout"
 			if err != nil || !strings.Contains(string(out), want) {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/soukhq/souk/internal/needs"
 )
 
 // Process is a registry that is a process of its own: docker-registry, as Debian has it.
@@ -29,13 +31,7 @@ const processPatience = 20 * time.Second
 // fails in CI.
 func NewProcess(t testing.TB) *Process {
 	t.Helper()
-	program, err := exec.LookPath("docker-registry")
-	switch {
-	case err != nil && os.Getenv("CI") == "true":
-		t.Fatal("this needs docker-registry (apt-get install docker-registry)")
-	case err != nil:
-		t.Skip("this needs docker-registry (apt-get install docker-registry)")
-	}
+	needs.Programs(t, "docker-registry")
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +44,7 @@ func NewProcess(t testing.TB) *Process {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "serve", file)
+	cmd := exec.Command("docker-registry", "serve", file)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := free.Close(); err != nil {

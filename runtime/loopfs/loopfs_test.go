@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/wait/waittest"
 )
@@ -31,13 +32,10 @@ func TestMain(m *testing.M) {
 
 func able(t *testing.T) {
 	t.Helper()
-	err := loopfs.Able()
-	if err != nil && os.Getenv("CI") == "true" {
-		t.Fatal(err)
+	if err := loopfs.Able(); err != nil {
+		needs.Skip(t, err)
 	}
-	if err != nil {
-		t.Skip(err)
-	}
+	needs.Programs(t, "e2fsck")
 }
 
 const mib = 1 << 20

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ const serverImage = "server:faults"
 func giveServer(t *testing.T, ms []*faults.Member) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ldd", os.Args[0]).CombinedOutput()
-	if err != nil {
+	if err != nil && !strings.Contains(string(out), "not a dynamic executable") { // it is static without a C compiler
 		t.Fatalf("%v: %s", err, out)
 	}
 	files := map[string][]byte{}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/wait/waittest"
@@ -35,13 +36,10 @@ type space struct {
 // apart puts the test into a network namespace of its own, which is its host. What it does never reaches the real one.
 func apart(t *testing.T) *space {
 	t.Helper()
-	_, err := exec.LookPath("busybox")
-	if _, nft := exec.LookPath("nft"); err != nil || nft != nil || os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("this needs root, busybox and nft (apt install busybox-static nftables)")
-		}
-		t.Skip("this needs root, busybox and nft (apt install busybox-static nftables)")
+	if os.Geteuid() != 0 {
+		needs.Skip(t, errors.New("this needs root"))
 	}
+	needs.Programs(t, "busybox", "nft")
 	runtime.LockOSThread() // the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
