@@ -37,10 +37,14 @@ type answer struct {
 	status    int
 	header    http.Header
 	body      io.ReadCloser
-	elsewhere bool // of whom the registry redirected to
+	elsewhere bool       // of whom the registry redirected to
+	by        netip.Addr // who sent it; not valid behind a proxy
 }
 
-var errIdle = errors.New("nothing came") //nolint:gochecknoglobals // a constant
+var (
+	errIdle = errors.New("nothing came")       //nolint:gochecknoglobals // a constant
+	errSlow = errors.New("it came too slowly") //nolint:gochecknoglobals // a constant
+)
 
 // ask asks once, with what a registry wants to know of who asks.
 func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
@@ -55,7 +59,7 @@ func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
 	if a.status == http.StatusUnauthorized && !a.elsewhere { // who was redirected to gets no credentials
 		challenges := a.header.Values("WWW-Authenticate")
 		_ = a.body.Close()
-		if authorization, err = c.authorize(ctx, q, challenges); err != nil {
+		if authorization, err = c.authorize(ctx, q, a.by, challenges); err != nil {
 			return nil, err
 		}
 		if a, err = c.get(ctx, q, authorization); err != nil {
@@ -71,12 +75,13 @@ func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
 		return a, nil
 	}
 	defer a.body.Close()
+	defer time.AfterFunc(c.o.Whole, func() { _ = a.body.Close() }).Stop() // what it says of it may trickle
 	return nil, q.refused(a, authorization != "")
 }
 
 // get asks and follows redirects. Who is redirected to gets no credentials.
 func (c *Client) get(ctx context.Context, q question, authorization string) (*answer, error) {
-	at, client := q.base+"/"+q.repository+q.path, c.direct
+	at, client, elsewhere := q.base+"/"+q.repository+q.path, c.direct, false
 	for hops := 0; ; hops++ {
 		header := http.Header{"User-Agent": {"souk"}}
 		if q.accept != "" {
@@ -86,14 +91,14 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 			// Both ends, for there are registries that refuse a range without its end.
 			header.Set("Range", fmt.Sprintf("bytes=%d-%d", q.from, q.to-1))
 		}
-		if authorization != "" && client == c.direct {
+		if authorization != "" && !elsewhere {
 			header.Set("Authorization", authorization)
 		}
 		a, err := c.send(ctx, client, q, &http.Request{Method: http.MethodGet, Header: header}, at)
 		if err != nil {
 			return nil, err
 		}
-		if a.elsewhere = client != c.direct; a.status < 300 || a.status >= 400 {
+		if a.elsewhere = elsewhere; a.status < 300 || a.status >= 400 {
 			return a, nil
 		}
 		_ = a.body.Close()
@@ -107,9 +112,10 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 		if err := q.mayFollow(to); err != nil {
 			return nil, err
 		}
-		if to.Host != q.host || to.Scheme != from.Scheme {
-			client = c.guarded[c.reachOfHost(q.host)]
+		if client == c.direct { // guarded also where it names itself: its name may be another address by now
+			client = c.named(a.by)
 		}
+		elsewhere = elsewhere || to.Host != q.host || to.Scheme != from.Scheme
 		at = to.String()
 	}
 }
@@ -123,13 +129,7 @@ func (q question) mayFollow(to *url.URL) error {
 		"the registry %s sent souk from TLS to %s://%s for %s; it was not asked", q.name, to.Scheme, to.Host, q.what)
 }
 
-func (c *Client) reachOfHost(host string) reach {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return min(c.reaches[host], loopback)
-}
-
-// send sends one request and learns how near the registry is.
+// send sends one request.
 func (c *Client) send(ctx context.Context, client *http.Client, q question, r *http.Request, at string) (*answer,
 	error) {
 	to, err := url.Parse(at)
@@ -139,13 +139,10 @@ func (c *Client) send(ctx context.Context, client *http.Client, q question, r *h
 	within, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(c.o.Idle, func() { cancel(errIdle) })
 	r.URL, r.Host = to, to.Host
-	if client == c.direct {
+	var by netip.AddrPort
+	if p, err := http.ProxyFromEnvironment(r); p == nil && err == nil {
 		within = httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-			if p, err := netip.ParseAddrPort(i.Conn.RemoteAddr().String()); err == nil {
-				c.mu.Lock()
-				c.reaches[q.host] = reachOf(p.Addr())
-				c.mu.Unlock()
-			}
+			by, _ = netip.ParseAddrPort(i.Conn.RemoteAddr().String()) // without it the registry counts as public
 		}})
 	}
 	resp, err := client.Do(r.WithContext(within))
@@ -154,8 +151,8 @@ func (c *Client) send(ctx context.Context, client *http.Client, q question, r *h
 		cancel(nil)
 		return nil, c.broken(ctx, within, q, err)
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: &body{c: c, q: q, outer: ctx, within: within,
-		cancel: cancel, idle: idle, of: resp.Body}}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, by: by.Addr(), body: &body{c: c, q: q, outer: ctx,
+		within: within, cancel: cancel, idle: idle, of: resp.Body}}, nil
 }
 
 // body reads an answer; each byte that comes gives it the whole time again.
@@ -189,6 +186,10 @@ func (b *body) Close() error {
 func (c *Client) broken(ctx, within context.Context, q question, err error) error {
 	var f *fault.Error
 	switch {
+	case errors.Is(context.Cause(ctx), errSlow):
+		return fault.New(fault.Timeout, "registry_slow",
+			"the registry %s sends %s so slowly that it was given up; try again later, or configure a mirror",
+			q.name, q.what)
 	case ctx.Err() != nil:
 		return fault.Wrap(ctx.Err(), fault.Timeout, "image_canceled", "getting %s was given up", q.what)
 	case errors.Is(context.Cause(within), errIdle):
@@ -287,8 +288,10 @@ func saidBy(a *answer) string {
 	return fmt.Sprintf(": it says %q", said)
 }
 
-// document asks for a small document.
+// document asks for a small document. It comes as a whole in time, with its token: bytes one by one get no more.
 func (c *Client) document(ctx context.Context, q question, most int64) (*Document, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Whole, errSlow)
+	defer cancel()
 	a, err := c.ask(ctx, q)
 	if err != nil {
 		return nil, err

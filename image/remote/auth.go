@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -28,7 +29,7 @@ func (k Credentials) basic() string {
 }
 
 // authorize answers a registry's challenge with the value of an Authorization header.
-func (c *Client) authorize(ctx context.Context, q question, challenges []string) (string, error) {
+func (c *Client) authorize(ctx context.Context, q question, by netip.Addr, challenges []string) (string, error) {
 	keys, err := c.o.Credentials(q.registryName())
 	if err != nil {
 		return "", err
@@ -41,7 +42,7 @@ func (c *Client) authorize(ctx context.Context, q question, challenges []string)
 		scheme, rest, _ := strings.Cut(ch, " ")
 		switch {
 		case strings.EqualFold(scheme, "Bearer"):
-			return c.token(ctx, q, keys, parameters(rest))
+			return c.token(ctx, q, by, keys, parameters(rest))
 		case strings.EqualFold(scheme, "Basic"):
 			wantsBasic = true
 		}
@@ -63,8 +64,11 @@ func (q question) registryName() string {
 	return q.name
 }
 
-// token gets a bearer token at the realm that the registry named.
-func (c *Client) token(ctx context.Context, q question, keys Credentials, p map[string]string) (string, error) {
+// token gets a bearer token at the realm that the registry, which is at by, named.
+func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Credentials, p map[string]string) (string,
+	error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Whole, errSlow)
+	defer cancel()
 	realm, err := url.Parse(p["realm"])
 	if err != nil || realm.Host == "" {
 		return "", fault.New(fault.Invalid, "registry_answer",
@@ -72,10 +76,6 @@ func (c *Client) token(ctx context.Context, q question, keys Credentials, p map[
 	}
 	if err := q.mayFollow(realm); err != nil {
 		return "", err
-	}
-	client := c.direct
-	if realm.Host != q.host {
-		client = c.guarded[c.reachOfHost(q.host)]
 	}
 	form := url.Values{"service": {p["service"]}, "scope": {"repository:" + q.repository + ":pull"}}
 	r := &http.Request{Method: http.MethodGet, Header: http.Header{"User-Agent": {"souk"}}}
@@ -96,7 +96,7 @@ func (c *Client) token(ctx context.Context, q question, keys Credentials, p map[
 			r.Header.Set("Authorization", basic)
 		}
 	}
-	a, err := c.send(ctx, client, q, r, realm.String())
+	a, err := c.send(ctx, c.named(by), q, r, realm.String())
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -21,11 +22,14 @@ type Sink interface {
 	Commit() error // verifies what it has; image_digest: it was not that, and it has nothing now
 }
 
-// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on.
+// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on, and for
+// as long as the blob takes at the slowest rate.
 func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, size int64, to Sink) error {
 	return c.each(ctx, ref, func(e endpoint) error {
 		q := question{endpoint: e, repository: ref.Repository, path: "/blobs/" + h.String(),
 			what: fmt.Sprintf("the blob %s of %s", h, ref)}
+		ctx, cancel := context.WithTimeoutCause(ctx, c.patience(size), errSlow)
+		defer cancel()
 		return c.repeat(ctx, func() (bool, error) {
 			before := to.Offset()
 			if err := c.stream(ctx, q, size, to); err != nil {
@@ -43,6 +47,12 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 			return false, to.Commit()
 		})
 	})
+}
+
+// patience is how long a blob may take at one endpoint, waits between attempts included.
+func (c *Client) patience(size int64) time.Duration {
+	const most = 1 << 40 // bytes, so that no size overflows
+	return c.o.Whole + attempts*longestWait + time.Duration(min(size, most)/slowest)*time.Second
 }
 
 // stream writes the rest of a blob into a sink.

@@ -1,10 +1,9 @@
 // Package remote reads manifests and blobs from registries: their mirrors first, with credentials where some are
 // configured, and goes on with a blob where it was cut.
 //
-// A registry is a stranger. It is believed nothing that a digest does not show; it may not hang, send more than it
-// said, or send souk elsewhere inside the network: what it names (a token's realm, a redirect) is asked only at
-// addresses as public as its own, never at link-local ones, never in clear after TLS, and a redirect gets no
-// credentials.
+// A registry is a stranger. It is believed nothing that a digest does not show; it may not hang, trickle, send more than
+// it said, or send souk elsewhere inside the network: what it names (a token's realm, a redirect) is asked only where
+// guard.go lets it, never in clear after TLS, and a redirect gets no credentials.
 package remote
 
 import (
@@ -17,7 +16,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/backoff"
@@ -26,11 +24,13 @@ import (
 )
 
 const (
-	idleDefault = 30 * time.Second
-	attempts    = 4                // at one thing, without a byte of progress
-	reconnects  = 1000             // for one blob, with progress
-	longestWait = 60 * time.Second // that a registry may ask for by Retry-After; more is the caller's to decide
-	dialTimeout = 10 * time.Second
+	idleDefault  = 30 * time.Second
+	wholeDefault = time.Minute      // for one answer that is a document, with its token and redirects
+	slowest      = 16 << 10         // bytes a second of a blob, below which a registry trickles
+	attempts     = 4                // at one thing, without a byte of progress
+	reconnects   = 1000             // for one blob, with progress
+	longestWait  = 60 * time.Second // that a registry may ask for by Retry-After; more is the caller's to decide
+	dialTimeout  = 10 * time.Second
 )
 
 // Options is what a client is made of. The zero value asks registries themselves, over TLS, without credentials.
@@ -38,6 +38,7 @@ type Options struct {
 	Registries  map[string]Registry                        // by the registry's name in references
 	Credentials func(registry string) (Credentials, error) // nil: none
 	Idle        time.Duration                              // without a byte for so long a registry hangs; 0: 30 s
+	Whole       time.Duration                              // for a whole document, and a blob's bytes beside; 0: 1 min
 	Roots       *x509.CertPool                             // nil: the host's
 	Wait        func(context.Context, time.Duration) error // between attempts; nil: by the clock
 }
@@ -50,13 +51,12 @@ type Registry struct {
 
 // Client asks registries. Its methods may be called from many goroutines.
 type Client struct {
-	o       Options
-	direct  *http.Client
-	guarded [never]*http.Client // by the reach of whom the registry's own address is of
+	o      Options
+	direct *http.Client // for registries themselves
 
 	mu      sync.Mutex
-	tokens  map[string]string // by endpoint and repository
-	reaches map[string]reach  // by host
+	tokens  map[string]string      // by endpoint and repository
+	guarded map[limit]*http.Client // for what registries name; at most maxLimits
 }
 
 // New makes a client.
@@ -70,16 +70,18 @@ func New(o Options) *Client {
 	if o.Credentials == nil {
 		o.Credentials = func(string) (Credentials, error) { return Credentials{}, nil }
 	}
-	c := &Client{o: o, tokens: map[string]string{}, reaches: map[string]reach{}}
-	c.direct = c.httpClient(never)
-	for r := range c.guarded {
-		c.guarded[r] = c.httpClient(reach(r))
+	if o.Whole == 0 {
+		o.Whole = wholeDefault
 	}
+	c := &Client{o: o, tokens: map[string]string{}, guarded: map[limit]*http.Client{}}
+	c.direct = c.httpClient(nil)
 	return c
 }
 
 // Close closes the connections that nobody uses.
 func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.direct.CloseIdleConnections()
 	for _, g := range c.guarded {
 		g.CloseIdleConnections()
@@ -99,45 +101,34 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 
 var pause = backoff.Doubling{Base: 200 * time.Millisecond, Most: 10 * time.Second} //nolint:gochecknoglobals // a constant
 
-// reach is from how far an address can be had: what a registry names must not be nearer to souk than it is itself.
-type reach int
-
-const (
-	public reach = iota
-	private
-	loopback
-	never // link-local (where clouds keep their hosts' credentials), unspecified, multicast
-)
-
-func reachOf(a netip.Addr) reach {
-	a = a.Unmap()
-	switch {
-	case a.IsLoopback():
-		return loopback
-	case a.IsLinkLocalUnicast(), a.IsUnspecified(), a.IsMulticast(), !a.IsValid():
-		return never
-	case a.IsPrivate(), netip.MustParsePrefix("100.64.0.0/10").Contains(a):
-		return private
-	}
-	return public
-}
-
-// httpClient makes a client that connects to addresses up to a reach only. It follows no redirects by itself.
-func (c *Client) httpClient(most reach) *http.Client {
-	dialer := &net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, _, address string,
-		_ syscall.RawConn) error {
-		if to, err := netip.ParseAddrPort(address); most != never && (err != nil || reachOf(to.Addr()) > most) {
-			return fault.New(fault.Denied, "registry_reach",
-				"the registry sent souk to %s, which is not as public as the registry itself; it was not "+
-					"asked", address)
-		}
-		return nil
-	}}
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+// httpClient makes a client that connects as far as a limit lets it; without one it is for a registry itself. It follows
+// no redirects by itself.
+func (c *Client) httpClient(of *limit) *http.Client {
+	g := &guard{limit: of, dialer: net.Dialer{Timeout: dialTimeout}}
+	t := &http.Transport{Proxy: g.proxy, DialContext: g.dial, ForceAttemptHTTP2: true,
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: dialTimeout,
 		DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS12}}
 	return &http.Client{Transport: t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// named returns the client for what a registry at an address names.
+func (c *Client) named(by netip.Addr) *http.Client {
+	of := limitOf(by)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	client := c.guarded[of]
+	if client == nil {
+		if len(c.guarded) == maxLimits {
+			for _, g := range c.guarded {
+				g.CloseIdleConnections()
+			}
+			clear(c.guarded)
+		}
+		client = c.httpClient(&of)
+		c.guarded[of] = client
+	}
+	return client
 }
 
 // endpoint is one address at which a registry's content can be asked for.
@@ -249,7 +240,8 @@ func (c *Client) repeat(ctx context.Context, do func() (progress bool, err error
 			tries = 0
 		}
 		f := fault.As(err)
-		passes := f.Kind == fault.Unavailable && f.Code != "image_disk" || f.Kind == fault.Timeout
+		passes := f.Kind == fault.Unavailable && f.Code != "image_disk" ||
+			f.Kind == fault.Timeout && f.Code != "registry_slow" // it would trickle again
 		if tries++; ctx.Err() != nil || !passes || tries >= attempts || all >= reconnects ||
 			f.RetryAfter > longestWait {
 			return err
