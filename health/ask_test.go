@@ -19,6 +19,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/reach"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +48,7 @@ func get(port int, path string) machine.HealthCheck {
 
 func asked(t *testing.T, h machine.HealthCheck) verdict {
 	t.Helper()
-	return New(Options{Dial: Dial}).ask(t.Context(), host(), &h)
+	return New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), host(), &h)
 }
 
 // TestWhatAnswersSay asks a server, each path of which answers in its own way.
@@ -162,7 +163,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h = get(hangs, "/")
-	if got := New(Options{Dial: Dial}).ask(ctx, host(), &h); got.status != machine.CheckCritical {
+	if got := New(Options{Dial: new(reach.Dialer).Dial}).ask(ctx, host(), &h); got.status != machine.CheckCritical {
 		t.Errorf("%q", got)
 	}
 }
@@ -198,8 +199,8 @@ func TestCertificates(t *testing.T) {
 	defer srv.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate()) // for example.com and 127.0.0.1
-	known := New(Options{Dial: Dial, Roots: roots})
-	strange := New(Options{Dial: Dial, Roots: x509.NewCertPool()})
+	known := New(Options{Dial: new(reach.Dialer).Dial, Roots: roots})
+	strange := New(Options{Dial: new(reach.Dialer).Dial, Roots: x509.NewCertPool()})
 	for _, tt := range []struct {
 		name       string
 		c          *Checker
@@ -238,7 +239,7 @@ func TestTheAddressIsTheMachinesOwn(t *testing.T) {
 		ip    string
 		want  string
 	}{
-		{machine.HostImage, "", "127.0.0.1", "127.0.0.1"},
+		{machine.HostImage, "", "127.0.0.1", "127.0.0.1"}, // or ::1, and no other
 		{machine.HostImage, "", "fd00::1", "127.0.0.1"},
 		{"nginx", "", "fd00:1::2", "fd00:1::2"},
 		{"nginx", machine.NetworkHost, "", "127.0.0.1"},
@@ -256,14 +257,14 @@ func TestTheAddressIsTheMachinesOwn(t *testing.T) {
 		m.PrivateIP, m.Config = c.ip, &machine.Config{Image: c.image, Network: &machine.Network{Mode: c.mode}}
 		a, err := m.Reach(80)
 		if c.want == "" && fault.CodeOf(err) != "no_address" ||
-			c.want != "" && (err != nil || a != net.JoinHostPort(c.want, "80")) {
+			c.want != "" && (err != nil || a[0].Addr().String() != c.want || a[0].Port() != 80) {
 			t.Errorf("%+v: %v, %v", c, a, err)
 		}
 	}
 	m := host()
 	m.Config.Image = "nginx"
 	h := get(80, "/")
-	if got := New(Options{Dial: Dial}).ask(t.Context(), m, &h); got.status != machine.CheckCritical ||
+	if got := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), m, &h); got.status != machine.CheckCritical ||
 		!strings.Contains(got.output, "has no network") {
 		t.Errorf("%q", got)
 	}
@@ -281,7 +282,7 @@ func BenchmarkAsk(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := New(Options{Dial: Dial})
+	c := New(Options{Dial: new(reach.Dialer).Dial})
 	for _, h := range []machine.HealthCheck{get(n, "/"), {Port: n, Timeout: time.Minute}} {
 		b.Run(map[bool]string{true: "http", false: "tcp"}[h.HTTP], func(b *testing.B) {
 			b.ReportAllocs()

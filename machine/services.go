@@ -217,23 +217,35 @@ func (m *Machine) OwnAddress() (netip.Addr, bool) {
 	return a, err == nil && a.Is6() && !a.Is4In6() && a.IsPrivate()
 }
 
-// Reach returns where a port of the machine is reached from its worker's host: "HOST:PORT". That is its own address, or
-// loopback where it is in the host's network, and no other, whatever is told of it: who listens on the host's loopback
-// is no container. A machine without a network is reached nowhere: Precondition.
-func (m *Machine) Reach(port int) (string, error) {
+// Reach returns at which addresses a port of the machine may be reached from its worker's host, the likely one first:
+// its own, or those of loopback where it is in the host's network, and no other, whatever is told of it: a program that
+// listens on the host's loopback is no container's. A container has an IPv4 address beside its own, which only its host
+// knows: package runtime/reach dials both. A machine without a network is reached nowhere: Precondition.
+func (m *Machine) Reach(port int) ([]netip.AddrPort, error) {
 	if port < 1 || port > 65535 {
-		return "", fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %d", port)
+		return nil, fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %d", port)
 	}
-	host, own := m.OwnAddress()
+	own, has := m.OwnAddress()
 	switch mode := NetworkOf(m.Config).Mode; {
 	case mode == NetworkHost:
-		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case mode != NetworkOwn || !own:
-		return "", fault.New(fault.Precondition, "no_address",
+		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)),
+			netip.AddrPortFrom(netip.IPv6Loopback(), uint16(port))}, nil
+	case mode != NetworkOwn || !has:
+		return nil, fault.New(fault.Precondition, "no_address",
 			"machine %s has no network in which it could be reached: its ports, checks and services need "+
 				"config.network.mode own or host", m.ID)
 	}
-	return netip.AddrPortFrom(host, uint16(port)).String(), nil
+	return []netip.AddrPort{netip.AddrPortFrom(own, uint16(port))}, nil
+}
+
+// CurrentStart names a machine's present start, so that what was seen of an earlier one is not believed of it.
+func (m *Machine) CurrentStart() string {
+	for _, e := range m.Events {
+		if e.Type == "start" || e.Type == "restart" || e.Type == "launch" || e.Type == "update" {
+			return m.InstanceID + "/" + e.ID
+		}
+	}
+	return m.InstanceID
 }
 
 // checkCreated refuses services that have machines made which cannot be: a volume is one machine's. It refuses spares

@@ -54,7 +54,7 @@ func (o *owner) awaited(id string) (n int) {
 	return n
 }
 
-// lastUp names the last time that a machine came up. Unlike startOf it is the same until that has happened again, whatever
+// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened again, whatever
 // is on its way.
 func lastUp(m *machine.Machine) string {
 	for _, e := range m.Events {

@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/runtime/reach"
 )
 
 // Worker is what the proxy needs of a worker of its own process.
@@ -44,7 +45,7 @@ type owner struct {
 	conns   hop.Conns
 	dials   dials
 	report  func(machine string, load int)
-	dialer  net.Dialer
+	dialer  reach.Dialer
 
 	mu    sync.Mutex
 	gates map[string]*gate
@@ -78,8 +79,8 @@ func newOwner(workers []Worker, report func(string, int)) *owner {
 		report = func(string, int) {}
 	}
 	o := &owner{workers: workers, report: report, gates: map[string]*gate{},
-		conns:  hop.Conns{Unused: keptTime, Once: onceTime},
-		dialer: net.Dialer{Timeout: dialTime, KeepAlive: -1}}
+		conns: hop.Conns{Unused: keptTime, Once: onceTime}}
+	o.dialer.Timeout, o.dialer.KeepAlive = dialTime, -1
 	o.dials.conns, o.dials.most = &o.conns, ownDials
 	return o
 }
@@ -199,15 +200,11 @@ func (o *owner) gate(machine string) *gate {
 // dial connects to a machine that was entered. That nothing listens means that it is not ready, or never will be: then
 // whoever wants it has it woken, which waits for that.
 func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
-	addr, err := m.Reach(port)
-	if err != nil {
-		return nil, &correction{routing.NoAnswer, err}
-	}
-	c, err := o.dialer.DialContext(ctx, "tcp", addr)
+	c, err := o.dialer.Try(ctx, m, port)
 	if err == nil {
 		o.mu.Lock()
 		g := o.gate(m.ID)
-		g.port, g.of = port, startOf(m)
+		g.port, g.of = port, m.CurrentStart()
 		o.mu.Unlock()
 		return c, nil
 	}
@@ -215,28 +212,33 @@ func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Con
 	if isRefused(err) && o.lastReady(m) != port {
 		kind = routing.DoesNotRun
 	}
+	if fault.CodeOf(err) != "" { // it has no address
+		return nil, &correction{kind, err}
+	}
+	why := ""
+	if kind == routing.NoAnswer {
+		why = o.elsewhere(m, port, err)
+	}
 	return nil, &correction{kind, fault.Wrap(err, fault.Unavailable, "no_listener",
-		"machine %s runs, and nothing answers at its port %d; see souk logs %s", m.ID, port, m.ID)}
+		"machine %s runs, and nothing answers at its port %d%s; see souk logs %s", m.ID, port, why, m.ID)}
+}
+
+// elsewhere says where a machine that refuses listens instead, to be put behind the sentence that it does not answer.
+func (o *owner) elsewhere(m *machine.Machine, port int, err error) string {
+	if why := o.dialer.Explain(m, port, err); why != "" {
+		return ": " + why
+	}
+	return ""
 }
 
 // lastReady returns the port that a machine's present start was seen to accept at; 0: none yet.
 func (o *owner) lastReady(m *machine.Machine) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if g := o.gates[m.ID]; g != nil && g.of == startOf(m) {
+	if g := o.gates[m.ID]; g != nil && g.of == m.CurrentStart() {
 		return g.port
 	}
 	return 0
-}
-
-// startOf names a machine's present start, so that what was seen of an earlier one is not believed of it.
-func startOf(m *machine.Machine) string {
-	for _, e := range m.Events {
-		if e.Type == "start" || e.Type == "restart" || e.Type == "launch" || e.Type == "update" {
-			return m.InstanceID + "/" + e.ID
-		}
-	}
-	return m.InstanceID
 }
 
 // forget drops the gates of machines that are not here any more. kept reports which are.

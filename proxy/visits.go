@@ -110,24 +110,23 @@ func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 	if err != nil || m.State != machine.Started || o.lastReady(m) != 0 {
 		return false
 	}
-	addr, err := m.Reach(t.Port)
-	if err != nil {
+	if _, err := m.Reach(t.Port); err != nil {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g := o.gate(m.ID); !g.looking {
 		g.looking = true
-		go o.look(ctx, m, addr, t.Port)
+		go o.look(ctx, m, t.Port)
 	}
 	return true
 }
 
 // look looks whether a machine's port accepts, and says so of it.
-func (o *owner) look(ctx context.Context, m *machine.Machine, addr string, port int) {
+func (o *owner) look(ctx context.Context, m *machine.Machine, port int) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
-	c, err := o.dialer.DialContext(ctx, "tcp", addr)
+	c, err := o.dialer.Try(ctx, m, port)
 	if err == nil {
 		if serviceAt(m.Config, port).IsHTTP() {
 			o.conns.Put(hop.NewConn(connKey(m.ID, port), c))
@@ -140,6 +139,6 @@ func (o *owner) look(ctx context.Context, m *machine.Machine, addr string, port 
 	g := o.gate(m.ID)
 	g.looking = false
 	if err == nil {
-		g.port, g.of, g.since = port, startOf(m), time.Now()
+		g.port, g.of, g.since = port, m.CurrentStart(), time.Now()
 	}
 }

@@ -123,7 +123,7 @@ func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Ta
 	o.mu.Lock()
 	g.waking, g.since = nil, time.Now()
 	if k.err == nil {
-		g.port, g.of = t.Port, startOf(m)
+		g.port, g.of = t.Port, m.CurrentStart()
 	}
 	o.mu.Unlock()
 	close(k.done)
@@ -204,22 +204,24 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 	looks int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	addr, err := m.Reach(port)
-	if err != nil {
+	if _, err := m.Reach(port); err != nil {
 		return 0, err
 	}
 	timer := time.NewTimer(first)
 	defer timer.Stop()
-	unheard := 0 // looks that got no answer
+	unheard := 0      // looks that got no answer
+	var refused error // the last answer
 	for looks = 1; ; looks++ {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 		look, cancel := context.WithTimeout(ctx, min(lookTime<<min(unheard, 6), dialTime))
-		c, err := o.dialer.DialContext(look, "tcp", addr)
+		c, err := o.dialer.Try(look, m, port)
 		if look.Err() != nil {
 			unheard++
+		} else {
+			refused = err
 		}
 		cancel()
 		if err == nil {
@@ -232,8 +234,8 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 		}
 		if ctx.Err() != nil {
 			return looks, fault.Wrap(err, fault.Timeout, "not_ready",
-				"machine %s was started, and does not answer at its port %d after %v; see souk logs %s", m.ID, port,
-				patience, m.ID)
+				"machine %s was started, and does not answer at its port %d after %v%s; see souk logs %s", m.ID, port,
+				patience, o.elsewhere(m, port, refused), m.ID)
 		}
 		timer.Reset(readyPoll)
 		if now, err := o.again(ctx, m); err != nil {

@@ -20,15 +20,19 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 	if err != nil {
 		return nil, err
 	}
-	addr, err := m.Reach(port)
-	if err != nil {
+	if _, err := m.Reach(port); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: dialTime}
-	c, err := d.DialContext(ctx, "tcp", addr)
+	limited, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	c, err := w.dialer.Try(limited, m, port)
 	if errors.Is(err, syscall.ECONNREFUSED) {
+		why := w.dialer.Explain(m, port, err)
+		if why == "" {
+			why = "see souk logs " + id
+		}
 		return nil, fault.Wrap(err, fault.Unavailable, "no_listener",
-			"machine %s runs, and nothing listens at its port %d; see souk logs %s", id, port, id)
+			"machine %s runs, and nothing listens where its port %d is reached; %s", id, port, why)
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "port %d of machine %s cannot be reached from "+

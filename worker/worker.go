@@ -15,11 +15,11 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/health"
 	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reach"
 )
 
 // Options say what a worker is made of. All but Secrets, Log and the numbers are needed.
@@ -41,7 +41,7 @@ type Options struct {
 	Secrets  func(*machine.Machine) (map[string]string, error) // of those that it reads; nil: none
 	Tasks    Tasks                                             // nil: none
 	Observer Observer                                          // nil: none
-	// Dial connects to a port of a machine for its health checks; nil: health.Dial
+	// Dial connects to a port of a machine for its health checks; nil: package reach does
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
 	// Drain is called before a machine that is stopped gets its signal; nil: machines have no requests
 	Drain Drain
@@ -92,8 +92,9 @@ type Offer struct {
 
 // Worker runs machines. Its methods, but for Run, may be called from many goroutines.
 type Worker struct {
-	o    Options
-	loop *loop
+	o      Options
+	loop   *loop
+	dialer *reach.Dialer // to its machines
 }
 
 // New loads the journal, looks at what the runtime has, and brings both together. Nothing is done yet: see Run.
@@ -110,8 +111,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	dialer := new(reach.Dialer)
 	if o.Dial == nil {
-		o.Dial = health.Dial
+		o.Dial = dialer.Dial
 	}
 	if o.Full == nil {
 		o.Full = func() error { return nil }
@@ -124,7 +126,7 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	if err := l.recover(ctx); err != nil {
 		return nil, err
 	}
-	return &Worker{o, l}, nil
+	return &Worker{o, l, dialer}, nil
 }
 
 // Run works until ctx ends, then returns nil; or until the journal fails, and returns why: the worker is then to be

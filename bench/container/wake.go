@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/reach"
 )
 
 // webPort is where the machine listens that requests wake.
@@ -30,17 +31,14 @@ func (r *rig) wake(ctx context.Context) ([]Row, error) {
 	if m.State != machine.Started {
 		return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
 	}
-	at, err := m.Reach(webPort)
-	if err != nil {
-		return nil, err
-	}
+	var dialer reach.Dialer
 	var ours, floors []time.Duration
 	for i := range r.o.N + warmups {
 		floor, err := r.afterStop(ctx, m.ID, func() error {
 			if _, err := r.Client.Start(ctx, live.App, m.ID, ""); err != nil {
 				return err
 			}
-			return live.AwaitPort(ctx, at)
+			return dialer.Await(ctx, m, webPort, 100*time.Microsecond)
 		})
 		if err != nil {
 			return nil, err

@@ -139,8 +139,10 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 		var b [4]byte
 		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+n)
 		v4 = netip.AddrFrom4(b)
+		// What the host itself says by IPv4 comes from its loopback, and so by its rules from the link's own address: a
+		// host need not have any other.
 		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v4)),
-			Scope: netlink.SCOPE_LINK})
+			Scope: netlink.SCOPE_LINK, Src: loopback.Addr().Next().AsSlice()})
 		if err == nil {
 			return v4, l.tell(v4, v6)
 		}
@@ -232,4 +234,36 @@ const settlePatience = 2 * time.Second
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Beside returns the IPv4 address of the container that has an IPv6 address, which this host alone gives and knows.
+// The kernel is asked who is at the other end of the link: nobody but souk says so with this hardware address.
+func Beside(v6 netip.Addr) (v4 netip.Addr, is bool) {
+	link := 0
+	six, err := netlink.NeighList(0, unix.AF_INET6)
+	if err != nil {
+		return v4, false
+	}
+	for _, n := range six {
+		if isPeer(n) && n.IP.Equal(v6.AsSlice()) {
+			link = n.LinkIndex
+		}
+	}
+	if link == 0 {
+		return v4, false
+	}
+	four, err := netlink.NeighList(link, unix.AF_INET)
+	if err != nil {
+		return v4, false
+	}
+	for _, n := range four {
+		if a, ok := netip.AddrFromSlice(n.IP); ok && isPeer(n) && Private.Contains(a.Unmap()) {
+			return a.Unmap(), true
+		}
+	}
+	return v4, false
+}
+
+func isPeer(n netlink.Neigh) bool {
+	return n.State == netlink.NUD_PERMANENT && n.HardwareAddr.String() == peerMAC.String()
 }
