@@ -100,6 +100,7 @@ func New(o Options) *Proxy {
 	p.ctx, p.end = context.WithCancel(context.Background())
 	p.pools.byKey, p.pools.wait, p.pools.come = map[key]*pool{}, map[*pool]bool{}, make(chan struct{}, 1)
 	p.far = &farOwners{p: p, reach: o.Far, returns: map[cluster.WorkerID]time.Time{}}
+	p.far.conns.Believed = true
 	p.far.dials.conns, p.far.dials.most = &p.far.conns, farDials
 	p.access = newAccessLog(o.Access, o.Sample)
 	return p

@@ -309,7 +309,7 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, u
 		if res.Reusable {
 			k.Put(c)
 		} else {
-			c.Close()
+			k.Discard(c)
 		}
 		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale {
 			return res, err

@@ -2,6 +2,7 @@ package hop
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -50,6 +51,40 @@ func hint(w http.ResponseWriter, r *http.Request, from http.Header) {
 	h["Link"] = links
 	w.WriteHeader(http.StatusEarlyHints)
 	delete(h, "Link")
+}
+
+// isUnsure reports whether nobody can say where an answer ends: its head tells of a body where there may be none
+// (RFC 9110, 8.6), or of its end in two ways (RFC 9112, 6.3). head is what came of it; net/http does not tell.
+func isUnsure(resp *http.Response, head []byte) bool {
+	switch {
+	case resp.StatusCode == http.StatusNoContent:
+		length := resp.Header["Content-Length"]
+		return resp.TransferEncoding != nil || len(length) > 0 && length[0] != "0"
+	case resp.TransferEncoding == nil:
+		return false
+	}
+	for line := range bytes.Lines(head) {
+		if len(line) > len(lengthField) && bytes.EqualFold(line[:len(lengthField)], []byte(lengthField)) {
+			return true
+		}
+		if line[0] == '\r' || line[0] == '\n' {
+			break
+		}
+	}
+	return false
+}
+
+// isWholeHead reports whether b begins with the whole head of an answer that is none of 1xx.
+func isWholeHead(b []byte) bool {
+	return bytes.Contains(b, []byte("\r\n\r\n")) && !bytes.HasPrefix(b[len("HTTP/1.1"):], []byte(" 1"))
+}
+
+const lengthField = "Content-Length:"
+
+// isBodyless reports whether an answer ends with its head, whatever that says. Many a server sends a body all the same.
+func isBodyless(resp *http.Response) bool {
+	return resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
+		resp.StatusCode == http.StatusNotModified
 }
 
 // drained reads what is left of an answer that is not wanted, if that is little, and reports whether the connection may

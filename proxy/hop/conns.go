@@ -13,6 +13,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,24 +26,43 @@ const (
 	maxKept  = 512              // for one key
 	keptFor  = 30 * time.Second // unused, unless Conns or the other end says another
 	sweepMin = time.Second      // between two sweeps
+
+	restFor   = 60 * time.Millisecond // before a doubtful connection is used again
+	maxRests  = 64                    // for one key: then the one that has rested longest may be used
+	closeMin  = 10 * time.Millisecond // between two doubtful ones of one key that are closed instead
+	unsureFor = time.Minute           // for how long all are doubtful of an end that sent bytes unasked
 )
 
 // Conn is a connection to a backend. One request is on it at a time.
 type Conn struct {
 	net.Conn
-	key  string
-	br   *bufio.Reader
-	bw   *bufio.Writer
-	left int64     // bytes that may be read yet
-	used bool      // a request was answered on it
-	idle time.Time // since when it is kept
-	keep time.Duration
+	key    string
+	br     *bufio.Reader
+	bw     *bufio.Writer
+	left   int64 // bytes that may be read yet
+	used   bool  // a request was answered on it
+	unsure bool  // more may come behind its last answer
+	// something came that was left of an answer before
+	strange bool
+	idle    time.Time // since when it is kept
+	keep    time.Duration
+
+	raw  syscall.RawConn // what peek looks at; nil: it cannot be looked at
+	look func(fd uintptr)
+	seen peeked
 }
 
 // NewConn returns a connection that was just made. key is what it leads to.
 func NewConn(key string, c net.Conn) *Conn {
 	out := &Conn{Conn: c, key: key, left: math.MaxInt64, bw: bufio.NewWriterSize(c, 4<<10)}
 	out.br = bufio.NewReaderSize((*bounded)(out), 4<<10)
+	if t, is := c.(interface{ NetConn() net.Conn }); is { // of TLS: whatever comes unasked is its end
+		c = t.NetConn()
+	}
+	if sc, is := c.(syscall.Conn); is {
+		out.raw, _ = sc.SyscallConn()
+		out.look = out.peekAt
+	}
 	return out
 }
 
@@ -80,39 +100,110 @@ type Conns struct {
 	// the same.
 	Once time.Duration
 
+	// Believed says that the other end frames its answers as souk does, so that no answer leaves anything behind: no
+	// connection is doubtful.
+	Believed bool
+
 	mu     sync.Mutex
-	kept   map[string][]*Conn // used last at the end
+	kept   map[string]*store
 	swept  time.Time
 	closed bool
 }
 
-// fresh is how long a connection is taken to be as it was. To be sure costs a call of the kernel's for each request.
-const fresh = 10 * time.Millisecond
+// store has the connections of one key, those of each list in the order in which they came back.
+type store struct {
+	free       []*Conn
+	resting    []*Conn   // doubtful ones
+	unsureTill time.Time // until then all that come back are doubtful
+	shut       time.Time // when a doubtful one was closed last
+}
 
-// Get returns a kept connection that is open at its other end, as far as the kernel knows; nil: there is none. One that
-// was put back just now is looked at only for a request that cannot be sent twice (once).
+// Get returns a kept connection on which nothing has come since its last answer, neither its end nor bytes that no
+// request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be sent twice.
 func (k *Conns) Get(key string, once bool) *Conn {
 	for {
+		now := time.Now()
 		k.mu.Lock()
-		list := k.kept[key]
-		if len(list) == 0 {
+		s := k.kept[key]
+		if s == nil {
 			k.mu.Unlock()
 			return nil
 		}
-		c := list[len(list)-1] // used last of all
-		unused := time.Since(c.idle)
-		if once && k.Once > 0 && unused > k.Once {
-			k.mu.Unlock()
-			return nil
-		}
-		list[len(list)-1] = nil
-		k.kept[key] = list[:len(list)-1]
+		c := s.take(now, func(c *Conn) bool { return !once || k.Once == 0 || now.Sub(c.idle) <= k.Once })
 		k.mu.Unlock()
-		if unused <= k.keep(c) && (!once && unused < fresh || c.alive()) {
-			return c
+		if c == nil {
+			return nil
+		}
+		if now.Sub(c.idle) <= k.keep(c) {
+			switch c.peek() {
+			case silent:
+				return c
+			case spoke:
+				k.mark(key, now)
+			}
 		}
 		c.Close()
 	}
+}
+
+// take returns the free connection that was used last, else the one that has rested longest, if it is good.
+func (s *store) take(now time.Time, good func(*Conn) bool) *Conn {
+	if n := len(s.free) - 1; n >= 0 && good(s.free[n]) {
+		c := s.free[n]
+		s.free[n] = nil
+		s.free = s.free[:n]
+		return c
+	}
+	if len(s.resting) > 0 && now.Sub(s.resting[0].idle) >= restFor && good(s.resting[0]) {
+		c := s.resting[0]
+		s.resting = slices.Delete(s.resting, 0, 1)
+		return c
+	}
+	return nil
+}
+
+// mark notes that bytes came from the other end of a key that no request asked for: what is behind the last answers on
+// its other connections nobody knows either.
+func (k *Conns) mark(key string, now time.Time) {
+	if k.Believed {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.kept[key]
+	if s == nil {
+		return
+	}
+	s.unsureTill = now.Add(unsureFor)
+	s.resting = append(s.resting, s.free...)
+	slices.SortStableFunc(s.resting, func(a, b *Conn) int { return a.idle.Compare(b.idle) })
+	s.free = nil
+	s.bound()
+}
+
+// bound has those free that have rested longest, where too many rest.
+func (s *store) bound() {
+	if n := len(s.resting) - maxRests; n > 0 {
+		s.free = append(s.free, s.resting[:n]...)
+		s.resting = slices.Delete(s.resting, 0, n)
+	}
+}
+
+// put keeps a connection, and reports whether it did.
+func (s *store) put(c *Conn, now time.Time) bool {
+	switch {
+	case len(s.free)+len(s.resting) >= maxKept:
+		return false
+	case !c.unsure && !now.Before(s.unsureTill):
+		s.free = append(s.free, c)
+		return true
+	case now.Sub(s.shut) >= closeMin: // a server understands that best; faster, the host would run out of ports
+		s.shut = now
+		return false
+	}
+	s.resting = append(s.resting, c)
+	s.bound()
+	return true
 }
 
 // keep returns how long a connection is kept without a request.
@@ -141,21 +232,40 @@ func (c *Conn) learn(h http.Header) {
 func (k *Conns) Put(c *Conn) {
 	now := time.Now()
 	c.idle = now
+	c.unsure = c.unsure && !k.Believed
+	behind := c.br.Buffered() > 0 // its last answer
 	k.mu.Lock()
-	if list := k.kept[c.key]; !k.closed && len(list) < maxKept {
-		if k.kept == nil {
-			k.kept = map[string][]*Conn{}
+	if !k.closed {
+		s := k.kept[c.key]
+		if s == nil {
+			if k.kept == nil {
+				k.kept = map[string]*store{}
+			}
+			s = &store{}
+			k.kept[c.key] = s
 		}
-		k.kept[c.key] = append(list, c)
-		c = nil
+		if !behind && s.put(c, now) {
+			c = nil
+		}
 	}
 	old := k.sweep(now)
 	k.mu.Unlock()
 	if c != nil {
 		c.Close()
+		if behind {
+			k.mark(c.key, now)
+		}
 	}
 	for _, x := range old {
 		x.Close()
+	}
+}
+
+// Discard closes a connection that cannot be used again.
+func (k *Conns) Discard(c *Conn) {
+	c.Close()
+	if c.strange {
+		k.mark(c.key, time.Now())
 	}
 }
 
@@ -175,16 +285,18 @@ func (k *Conns) sweep(now time.Time) (old []*Conn) {
 		return nil
 	}
 	k.swept = now
-	for key, list := range k.kept {
+	rest := func(list []*Conn) []*Conn {
 		n := 0
 		for n < len(list) && now.Sub(list[n].idle) > k.keep(list[n]) {
 			n++
 		}
 		old = append(old, list[:n]...)
-		if n == len(list) {
+		return slices.Delete(list, 0, n)
+	}
+	for key, s := range k.kept {
+		s.free, s.resting = rest(s.free), rest(s.resting)
+		if len(s.free)+len(s.resting) == 0 && !now.Before(s.unsureTill) {
 			delete(k.kept, key)
-		} else if n > 0 {
-			k.kept[key] = append([]*Conn(nil), list[n:]...)
 		}
 	}
 	return old
@@ -194,9 +306,9 @@ func (k *Conns) sweep(now time.Time) (old []*Conn) {
 func (k *Conns) Drop(prefix string) {
 	var gone []*Conn
 	k.mu.Lock()
-	for key, list := range k.kept {
+	for key, s := range k.kept {
 		if strings.HasPrefix(key, prefix) {
-			gone = append(gone, list...)
+			gone = append(append(gone, s.free...), s.resting...)
 			delete(k.kept, key)
 		}
 	}
@@ -208,52 +320,58 @@ func (k *Conns) Drop(prefix string) {
 
 // Close closes all that is kept, and all that is put back later.
 func (k *Conns) Close() {
+	k.Drop("")
 	k.mu.Lock()
-	all := k.kept
-	k.kept, k.closed = nil, true
+	k.closed = true
 	k.mu.Unlock()
-	for _, list := range all {
-		for _, c := range list {
-			c.Close()
-		}
-	}
+	k.Drop("")
 }
 
 // Len returns how many connections are kept.
 func (k *Conns) Len() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, list := range k.kept {
-		n += len(list)
+	for _, s := range k.kept {
+		n += len(s.free) + len(s.resting)
 	}
 	return n
 }
 
-// alive reports whether nothing has come on a connection that is not in use: neither its end, nor an answer to nothing.
-func (c *Conn) alive() bool {
+// peeked is what a look at a connection that is not in use finds.
+type peeked int
+
+const (
+	ended  peeked = iota // or it cannot be used
+	silent               // nothing has come: it is as it was
+	spoke                // bytes have come that no request asked for
+)
+
+// peek looks at a connection that is not in use, which costs one call of the kernel's. What comes between the look and
+// the request is taken for its answer: nothing in HTTP/1.1 tells the two apart.
+func (c *Conn) peek() peeked {
 	if c.br.Buffered() > 0 {
-		return false
+		return spoke
 	}
-	under := c.Conn
-	if t, is := under.(interface{ NetConn() net.Conn }); is { // of TLS: whatever comes unasked is its end
-		under = t.NetConn()
+	if c.look == nil { // what its end says is found out when it is used
+		return silent
 	}
-	sc, ok := under.(syscall.Conn)
-	if !ok { // what its end says is found out when it is used
-		return true
+	c.seen = ended
+	if c.raw == nil || c.raw.Control(c.look) != nil {
+		return ended
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false
-	}
-	open := false
+	return c.seen
+}
+
+// peekAt looks at a socket for peek. It is a method so that no look allocates.
+func (c *Conn) peekAt(fd uintptr) {
 	var one [1]byte
-	err = raw.Read(func(fd uintptr) bool {
-		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		open = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK //nolint:errorlint // errnos as they are
-		return true
-	})
-	return err == nil && open
+	n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	switch {
+	case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK: //nolint:errorlint // errnos as they are
+		c.seen = silent
+	case err == nil && n > 0:
+		c.seen = spoke
+	}
 }
 
 // Rest returns the connection for who goes on with it himself, behind what was read of it.

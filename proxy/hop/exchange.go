@@ -54,8 +54,9 @@ var ErrRequest = errors.New("no request line") //nolint:gochecknoglobals // a co
 // set; then the answer is broken off and whoever serves must break off its connection too (http.ErrAbortHandler).
 func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error) {
 	stop := context.AfterFunc(r.Context(), func() { c.Close() })
+	early := false // the answer came before all of the request had gone
 	defer func() {
-		if !stop() { // it was closed, or is being
+		if early || !stop() { // or it was closed, or is being
 			res.Reusable = false
 		}
 	}()
@@ -90,6 +91,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		return Result{Unsent: unsent}, errors.Join(ErrAnswer, err)
 	}
 	res.First = time.Now()
+	early = body != nil && !body.from.isWhole()
 	if r.Answer != nil {
 		if err := r.Answer(resp); err != nil {
 			res.Reusable = drained(resp)
@@ -114,6 +116,11 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	return res, err
 }
 
+// anAnswer is how each answer begins.
+const anAnswer = "HTTP/"
+
+var errLeft = errors.New("what came is left of an answer before") //nolint:gochecknoglobals // a constant
+
 // awaitHead waits for the head of the answer, and sends the body meanwhile. unsent is as in Result.
 func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool,
 	err error) {
@@ -126,11 +133,19 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 		body.startAfter(c, r)
 	}
 	_ = c.SetReadDeadline(until)
-	if _, err := c.br.Peek(1); err != nil {
-		return nil, c.used && IsSafe(r.Method) && !errors.Is(err, os.ErrDeadlineExceeded), err
+	again := c.used && IsSafe(r.Method)
+	if first, err := c.br.Peek(len(anAnswer)); err != nil && len(first) == 0 {
+		return nil, again && !errors.Is(err, os.ErrDeadlineExceeded), err
+	} else if c.used && string(first) != anAnswer {
+		c.strange = true
+		return nil, again, errLeft
 	}
+	head, _ := c.br.Peek(c.br.Buffered()) // if it is whole, it stays as it is while it is parsed
+	whole := isWholeHead(head)
 	resp, err = readHead(w, c.br, r.Request, body.mayGo(c, r))
 	if err == nil {
+		resp.Close = resp.Close || isUnsure(resp, head)
+		c.unsure = body != nil || isBodyless(resp) || resp.TransferEncoding != nil && !whole
 		c.used, c.left = true, math.MaxInt64
 		c.learn(resp.Header)
 	}

@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 		{"HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n", "200 ", true, false},
 		{"HEAD, chunks", "HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "200 ", true, false},
 		{"204", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "204 ", true, false},
-		{"204 with a length", "GET", "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "204 ", true, false},
+		{"204 with a length", "GET", "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "204 ", false, false},
 		{"304", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 12\r\n\r\n", "304 ", true, false},
 		{"100 before it", "POST", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
 			"200 hi",
