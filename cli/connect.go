@@ -20,7 +20,14 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/silence"
 	"github.com/soukhq/souk/unixsock"
+)
+
+// Bounds of connections to souk. Who follows a log for days hears so that its host is gone.
+const (
+	dialTime   = 10 * time.Second
+	silentTime = 8 * time.Second // without a sign of the host
 )
 
 // rootsDir is the directory of a member that root runs, as its unit does.
@@ -65,8 +72,11 @@ func (c *Env) clientOf(t target) (*client.Client, error) {
 		return nil, err
 	}
 	conns := client.Transport(t.addr)
+	if conns.DialContext == nil { // it is no socket of this host
+		conns.DialContext = silence.New(dialTime, silentTime).Dial
+	}
 	if t.token != "" && !strings.HasPrefix(t.addr, "https:") && !strings.HasPrefix(t.addr, "unix:") {
-		conns.Proxy, conns.DialContext = nil, proven(t.token)
+		conns.Proxy, conns.DialContext = nil, proven(t.token, conns.DialContext)
 	}
 	if len(t.roots) > 0 {
 		pool := x509.NewCertPool()

@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/silence"
 )
 
 // Far reaches the proxies of other members.
@@ -43,6 +44,45 @@ type farOwners struct {
 
 	mu      sync.Mutex
 	returns map[cluster.WorkerID]time.Time // until when the successor of a member that is leaving is waited for
+	lost    map[cluster.WorkerID]time.Time // when members were last found to be silent
+}
+
+// lostTime is how long a member is not dialled that has just fallen silent: what else was to go there would wait for it.
+const lostTime = time.Second
+
+// isLost reports whether a member has just fallen silent.
+func (f *farOwners) isLost(id cluster.WorkerID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, lost := f.lost[id]
+	return lost && time.Since(at) < lostTime
+}
+
+// noteLost notes of an error whether it is of the silence of a member, and reports that.
+func (f *farOwners) noteLost(id cluster.WorkerID, err error) bool {
+	var slow net.Error
+	dial, _ := errors.AsType[*net.OpError](err)
+	if !errors.Is(err, silence.Err) && (dial == nil || dial.Op != "dial" || !errors.As(err, &slow) || !slow.Timeout()) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lost == nil {
+		f.lost = map[cluster.WorkerID]time.Time{}
+	}
+	f.lost[id] = time.Now()
+	return true
+}
+
+// fellSilent is the error of a request that was under way at a member when that fell silent. One that may be sent twice
+// goes to another machine.
+func fellSilent(id cluster.WorkerID, r *hop.Request, err error) error {
+	if hop.IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody) {
+		return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+			"member %s, which has the machine, has fallen silent", id)}
+	}
+	return fault.Wrap(err, fault.Timeout, "no_answer",
+		"member %s fell silent with the request under way; nobody knows whether it was carried out", id)
 }
 
 // connect returns a connection to a member: a new one, or one that has become free meanwhile.
@@ -61,6 +101,10 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
 			"worker %s is of another member, and this process is alone", id)}
 	}
+	if f.isLost(id) {
+		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
+			"member %s has fallen silent", id)}
+	}
 	ctx, cancel := context.WithTimeout(ctx, max(farTime, time.Until(f.returnsBy(id))))
 	defer cancel()
 	c, err := f.reach.DialProxy(ctx, id)
@@ -68,6 +112,7 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 		c, err = f.reach.DialProxy(ctx, id)
 	}
 	if err != nil {
+		f.noteLost(id, err)
 		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
 			"member %s cannot be reached from here", id)}
 	}
@@ -86,8 +131,12 @@ func (f *farOwners) carry(
 ) (hop.Result, error) {
 	r.Header += farTime
 	key := "@" + string(b.worker)
-	return overKept(&f.conns, key, w, r, func(*hop.Conn) {},
+	res, err := overKept(&f.conns, key, w, r, func(*hop.Conn) {},
 		func() (*hop.Conn, error) { return f.connect(ctx, b.worker, key) })
+	if _, said := errors.AsType[*correction](err); !said && err != nil && f.noteLost(b.worker, err) && res.Code == 0 {
+		err = fellSilent(b.worker, r, err)
+	}
+	return res, err
 }
 
 // corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over

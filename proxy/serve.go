@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/silence"
 )
 
 // exchange is one request on its way.
@@ -311,7 +312,8 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, u
 		} else {
 			k.Discard(c)
 		}
-		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale {
+		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale ||
+			errors.Is(err, silence.Err) {
 			return res, err
 		}
 	}

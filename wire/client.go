@@ -20,11 +20,14 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/silence"
 )
 
 // How long things may take, where the caller's context does not say less.
 const (
-	dialTime   = 2 * time.Second
+	dialTime   = 1500 * time.Millisecond // the kernel asks once more after a second
+	shakeTime  = 4 * time.Second         // for a connection with its handshake
+	silentTime = 4 * time.Second         // without a sign of the other's host; then all on the connection is lost
 	readTime   = 5 * time.Second
 	changeTime = grantTime + 10*time.Second // the worker's patience is less; a dead one is found by pings
 	pullTime   = 30 * time.Second
@@ -51,7 +54,7 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 		now = time.Now
 	}
 	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, boot: rand.Text(),
-		dial:  (&net.Dialer{Timeout: dialTime}).DialContext,
+		dial:  silence.New(dialTime, silentTime).Dial,
 		calls: map[string]*atomic.Uint64{}}
 	for path := range routes() {
 		c.calls[path] = new(atomic.Uint64)
@@ -196,7 +199,7 @@ func (u *unreachable) Unwrap() error { return u.err }
 
 func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string,
 	conf *tls.Config) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*dialTime)
+	ctx, cancel := context.WithTimeout(ctx, shakeTime)
 	defer cancel()
 	raw, err := dial(ctx, "tcp", addr)
 	if err != nil {

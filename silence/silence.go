@@ -1,0 +1,160 @@
+// Package silence ends TCP connections whose other host has fallen silent: it is gone, or what lies between drops
+// packets, and nothing says so. The kernel alone waits for a quarter of an hour where something was sent, and for ever
+// where an answer is awaited.
+//
+// A host answers for its connections whatever its programs do, so one that is stopped or slow, or reads nothing, is not
+// silent. That is why it is not TCP_USER_TIMEOUT, which also ends connections whose other end does not read.
+package silence
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Err is wrapped by the errors of connections that were ended since their other end had fallen silent.
+var Err = errors.New("its host has fallen silent") //nolint:gochecknoglobals // a constant
+
+// probes is how often a host that sends nothing is asked for a sign in the time after which it counts as silent.
+const probes = 4
+
+// Lines makes connections and watches them. Its methods may be called from many goroutines.
+type Lines struct {
+	dialer net.Dialer
+	after  time.Duration
+
+	mu      sync.Mutex
+	lines   map[*line]bool
+	watched bool
+}
+
+// New returns lines whose other ends count as silent when nothing has come from their hosts for after, which is some
+// seconds: the kernel asks a host for a sign each second at most. A dial takes
+// connect at most.
+func New(connect, after time.Duration) *Lines {
+	l := &Lines{after: after, lines: map[*line]bool{}}
+	l.dialer = net.Dialer{Timeout: connect, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: after / probes,
+		Interval: after / probes, Count: probes + 1}} // should the watch be late, the kernel ends it
+	return l
+}
+
+// Dial connects as net.Dialer does. Only connections of TCP are watched.
+func (l *Lines) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := l.dialer.DialContext(ctx, network, addr)
+	t, is := c.(*net.TCPConn)
+	if err != nil || !is {
+		return c, err
+	}
+	x := &line{TCPConn: t, of: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines[x] = true
+	if !l.watched {
+		l.watched = true
+		go l.watch()
+	}
+	return x, nil
+}
+
+// watch ends what is silent, until there is no line any more.
+func (l *Lines) watch() {
+	every := l.after / (4 * probes)
+	for looked := time.Now(); ; {
+		<-time.After(every)
+		now := time.Now()
+		late := now.Sub(looked) > 4*every // this host stood still, and what came meanwhile is not read yet
+		looked = now
+		l.mu.Lock()
+		if len(l.lines) == 0 {
+			l.watched = false
+			l.mu.Unlock()
+			return
+		}
+		var silent []*line
+		for x := range l.lines {
+			if !late && x.silentFor() > l.after {
+				silent = append(silent, x)
+			}
+		}
+		l.mu.Unlock()
+		for _, x := range silent {
+			x.end()
+		}
+	}
+}
+
+// line is a connection that is watched.
+type line struct {
+	*net.TCPConn
+	of *Lines
+
+	mu     sync.Mutex
+	silent bool
+}
+
+// silentFor returns for how long nothing has come from the other host, as its kernel answers for it.
+func (x *line) silentFor() (d time.Duration) {
+	raw, err := x.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			d = time.Duration(min(i.Last_ack_recv, i.Last_data_recv)) * time.Millisecond
+		}
+	})
+	return d
+}
+
+func (x *line) end() {
+	x.mu.Lock()
+	x.silent = true
+	x.mu.Unlock()
+	_ = x.SetLinger(0) // what was not sent is not wanted any more
+	x.Close()
+}
+
+// why says of an error that it is of the silence.
+func (x *line) why(err error) error {
+	if err == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.silent || errors.Is(err, syscall.ETIMEDOUT) { // or the kernel was first
+		return Err
+	}
+	return err
+}
+
+// Read reads.
+func (x *line) Read(b []byte) (int, error) {
+	n, err := x.TCPConn.Read(b)
+	return n, x.why(err)
+}
+
+// Write writes.
+func (x *line) Write(b []byte) (int, error) {
+	n, err := x.TCPConn.Write(b)
+	return n, x.why(err)
+}
+
+// ReadFrom writes what r has.
+func (x *line) ReadFrom(r io.Reader) (int64, error) {
+	n, err := x.TCPConn.ReadFrom(r)
+	return n, x.why(err)
+}
+
+// Close closes the connection.
+func (x *line) Close() error {
+	x.of.mu.Lock()
+	delete(x.of.lines, x)
+	x.of.mu.Unlock()
+	return x.TCPConn.Close()
+}
