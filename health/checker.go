@@ -108,6 +108,24 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	c.poke()
 }
 
+// Soon has those checks of a machine made at once that do not pass: somebody waits for it.
+func (c *Checker) Soon(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.machines[id]
+	if w == nil {
+		return
+	}
+	now := time.Now()
+	for _, ch := range w.checks {
+		if ch.index >= 0 && ch.at.After(now) && w.says(ch.Name).Status != machine.CheckPassing {
+			ch.at = now
+			heap.Fix(&c.due, ch.index)
+		}
+	}
+	c.poke()
+}
+
 // Forget says that a machine is not to be checked.
 func (c *Checker) Forget(id string) {
 	c.mu.Lock()

@@ -267,3 +267,24 @@ func TestWhatWaitsIsNoGoroutine(t *testing.T) {
 		t.Errorf("%d goroutines more", n)
 	}
 }
+
+// TestSoon: a check that does not pass is made at once where somebody waits for its machine, and one that passes is not.
+func TestSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: &machine.Duration{Duration: 10 * time.Second},
+			GracePeriod: &machine.Duration{}})
+		b.pass(time.Minute)
+		b.set("m", true)
+		b.c.Soon("m")
+		b.c.Soon("none")
+		if got := b.pass(time.Millisecond); got != "m passing" {
+			t.Errorf("a machine that somebody waits for: %q", got)
+		}
+		asked := len(b.dialled)
+		b.c.Soon("m")
+		if b.pass(time.Millisecond); len(b.dialled) != asked {
+			t.Error("a check that passes is made sooner")
+		}
+	})
+}

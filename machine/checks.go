@@ -149,7 +149,7 @@ func (ch ServiceCheck) http() bool {
 // Where none has been made, none fails.
 func (m *Machine) Failing() bool {
 	for _, ch := range m.Checks {
-		if ch.Status != CheckPassing && m.gates(ch.Name) {
+		if ch.Status != CheckPassing && m.Gates(ch.Name) {
 			return true
 		}
 	}
@@ -163,12 +163,12 @@ func (m *Machine) Ready() bool {
 		return false
 	}
 	for _, ch := range m.Checks {
-		if !ch.Passed && ch.Status != CheckPassing && m.gates(ch.Name) {
+		if !ch.Passed && ch.Status != CheckPassing && m.Gates(ch.Name) {
 			return false
 		}
 	}
 	return m.Checks != nil || m.Config == nil || !slices.ContainsFunc(m.Config.HealthChecks(),
-		func(h HealthCheck) bool { return m.gates(h.Name) })
+		func(h HealthCheck) bool { return m.Gates(h.Name) })
 }
 
 // Unfit says why the machine is not ready, as far as that is known: what is tried again for it, or which check that requests
@@ -200,8 +200,8 @@ func (m *Machine) Loops() bool {
 	return len(m.Deaths) >= MaxDeaths && m.Deaths[0].Sub(m.Deaths[MaxDeaths-1]) <= loopTime
 }
 
-// gates reports whether requests depend on a check.
-func (m *Machine) gates(check string) bool {
+// Gates reports whether requests depend on a check.
+func (m *Machine) Gates(check string) bool {
 	if strings.HasPrefix(check, serviceCheck) {
 		return true
 	}

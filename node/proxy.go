@@ -85,7 +85,7 @@ func (n *Node) openProxy(ctx context.Context) error {
 	}
 	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted,
 		ProxyProtocol: c.ProxyProtocol, Listen: c.Listen, Access: c.Access, Sample: c.Sample, Front: n.front,
-		Log: n.o.Log, Make: n.another}
+		Log: n.o.Log, Make: n.another, Kept: n.kept}
 	if err := n.openCerts(ctx, c); err != nil {
 		return err
 	}
@@ -120,6 +120,29 @@ func (n *Node) drain(ctx context.Context, app, machine string, most time.Duratio
 	if n.proxy != nil {
 		n.proxy.Drain(ctx, app, machine, most)
 	}
+}
+
+// kept returns what is kept of an app as a service.
+func (n *Node) kept(app string) (k proxy.Kept) {
+	s, is := n.catalog.Service(app)
+	if !is || s.Head == nil || s.App.Deleting {
+		return k
+	}
+	if r, _ := s.Applied(); r != nil {
+		for i := range r.Groups {
+			if g := &r.Groups[i]; s.Head.Wanted(g, s.Tenure.Scaled) > 0 && len(g.Config.Services) > 0 {
+				k.Groups = append(k.Groups, g.Config.RoutedServices())
+			}
+		}
+	}
+	for i := range s.Tenure.Held {
+		h := &s.Tenure.Held[i]
+		if k.Held == nil {
+			k.Held = map[string]proxy.Held{}
+		}
+		k.Held[h.Machine] = proxy.Held{Why: h.Why, Until: h.Until()}
+	}
+	return k
 }
 
 // another makes a machine for requests; "" where there is one of its name already. The gateway is there before the first

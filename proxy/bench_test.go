@@ -30,6 +30,12 @@ func (w oneMachine) Machine(_ context.Context, _, id string) (*machine.Machine, 
 	return w.m, nil
 }
 
+func (oneMachine) CheckNow(string) {}
+
+func (oneMachine) Logs(context.Context, string, string, machine.LogQuery, func(machine.LogLine) error) error {
+	return nil
+}
+
 func (w oneMachine) Do(context.Context, lifecycle.Command) (lifecycle.Outcome, error) {
 	return lifecycle.Outcome{Machine: w.m}, nil
 }

@@ -42,6 +42,12 @@ func (w *sleeper) is(s machine.State) {
 	w.own.Machine(&m)
 }
 
+func (*sleeper) CheckNow(string) {}
+
+func (*sleeper) Logs(context.Context, string, string, machine.LogQuery, func(machine.LogLine) error) error {
+	return nil
+}
+
 func (w *sleeper) Do(context.Context, lifecycle.Command) (lifecycle.Outcome, error) {
 	<-time.After(w.wake)
 	w.is(machine.Started)

@@ -24,6 +24,10 @@ func refusalOf(k key, o *routing.Out) error {
 	case routing.NoMachine:
 		f.Kind, f.Code = fault.NotFound, "no_machine"
 		f.Text = "app " + k.app + " has no machine behind this; souk run --http makes one"
+		if o.Wanted {
+			f.Kind = fault.Unavailable
+			f.Text = "app " + k.app + " has no machine behind this yet; souk why " + k.app + " says why"
+		}
 	case routing.NotThere:
 		f.Kind, f.Code, f.Text = fault.NotFound, "no_such_instance",
 			"the machine that was asked for is not one of app "+k.app
@@ -31,7 +35,12 @@ func refusalOf(k key, o *routing.Out) error {
 		f.Code, f.Text = "asleep", "the machines of app "+k.app+" are stopped, and may not be started for requests; "+
 			"souk start one of them, or set autostart"
 	case routing.Unhealthy:
-		f.Code, f.Text = "unhealthy", "the machines of app "+k.app+" fail their checks; souk status one of them"
+		f.Code, f.Text = "unhealthy", "the machines of app "+k.app+" fail their checks; souk status one of them"+cause
+	case routing.HeldDown:
+		f.Code, f.Text = "held_down", "the machines of app "+k.app+" are held, as they end again and again"+cause
+		if o.After > 0 {
+			f.Text += "; that is tried again in " + max(o.After.Round(time.Second), time.Second).String()
+		}
 	case routing.Unreachable:
 		f.Code, f.Text = "unreachable", "no machine of app "+k.app+" can be reached now"+cause
 	case routing.WakeFailed:

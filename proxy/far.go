@@ -169,6 +169,8 @@ type problem struct {
 	Kind fault.Kind `json:"kind"`
 	Code string     `json:"code"`
 	Text string     `json:"text"`
+	// After is when to come again, nanoseconds; 0: nobody knows.
+	After time.Duration `json:"after_ns,omitempty"`
 }
 
 func problemOf(resp *http.Response) error {
@@ -180,7 +182,7 @@ func problemOf(resp *http.Response) error {
 			"the member that has the machine does not take the request",
 		)
 	}
-	return fault.New(q.Kind, q.Code, "%s", q.Text)
+	return &fault.Error{Kind: q.Kind, Code: q.Code, Text: q.Text, RetryAfter: q.After}
 }
 
 const maxProblem = 8 << 10 // bytes
@@ -352,7 +354,7 @@ func correct(w http.ResponseWriter, err error) {
 	q := problem{Kind: fault.Unavailable, Code: "bad_answer",
 		Text: "the machine broke off, or what it answers is no HTTP"}
 	if f, is := errors.AsType[*fault.Error](err); is {
-		q = problem{f.Kind, f.Code, f.Text}
+		q = problem{f.Kind, f.Code, f.Text, f.RetryAfter}
 	}
 	if c, is := errors.AsType[*correction](err); is {
 		w.Header().Set(correctHeader, strconv.Itoa(int(c.kind)))

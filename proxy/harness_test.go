@@ -38,6 +38,7 @@ type host struct {
 	machines map[string]*guest
 	starts   int
 	stops    int
+	events   int
 	fail     error         // of each start
 	slow     chan struct{} // not nil: each start waits for it
 }
@@ -45,12 +46,15 @@ type host struct {
 // guest is a machine of a host.
 type guest struct {
 	machine.Machine
-	serve  func(net.Conn) // each connection, in a goroutine of its own
-	silent bool           // it never listens
-	port   int
-	fd     int // a socket that has the port and does not listen; -1: it listens
-	ln     net.Listener
-	conns  map[net.Conn]bool
+	serve   func(net.Conn) // each connection, in a goroutine of its own
+	silent  bool           // it never listens
+	check   func()         // is called when its checks are made; nil: nothing is
+	started func()         // is called at each start; nil: nothing is
+	wrote   []string       // its output
+	port    int
+	fd      int // a socket that has the port and does not listen; -1: it listens
+	ln      net.Listener
+	conns   map[net.Conn]bool
 }
 
 func newHost(t *testing.T, f *fleet.Fleet, id cluster.WorkerID) *host {
@@ -217,6 +221,11 @@ func (h *host) Do(ctx context.Context, c lifecycle.Command) (out lifecycle.Outco
 		}
 		h.mu.Unlock()
 		h.set(c.Machine, machine.Started)
+		if g.started != nil {
+			out.Machine, err = h.Machine(ctx, g.App, c.Machine)
+			g.started()
+			return out, err
+		}
 	} else {
 		h.set(c.Machine, machine.Stopping)
 		h.mu.Lock()
@@ -231,6 +240,30 @@ func (h *host) Do(ctx context.Context, c lifecycle.Command) (out lifecycle.Outco
 	}
 	out.Machine, err = h.Machine(ctx, g.App, c.Machine)
 	return out, err
+}
+
+// CheckNow has a machine checked that has checks: see guest.check.
+func (h *host) CheckNow(id string) {
+	h.mu.Lock()
+	g := h.machines[id]
+	check := g.check
+	h.mu.Unlock()
+	if check != nil {
+		check()
+	}
+}
+
+// Logs gives what a machine wrote.
+func (h *host) Logs(_ context.Context, _, id string, _ machine.LogQuery, emit func(machine.LogLine) error) error {
+	h.mu.Lock()
+	lines := h.machines[id].wrote
+	h.mu.Unlock()
+	for _, text := range lines {
+		if err := emit(machine.LogLine{Text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *host) count() (starts, stops int) {

@@ -315,7 +315,7 @@ func TestIgnoredRequests(t *testing.T) {
 		t.Errorf("%d starts", starts)
 	}
 	r.host.mu.Lock()
-	g.Checks = []machine.Check{{Name: "servicecheck-00-tcp-80", Status: machine.CheckCritical}}
+	g.Checks = []machine.Check{{Name: "servicecheck-00-tcp-80", Status: machine.CheckCritical, Passed: true}}
 	m := g.Machine
 	r.host.mu.Unlock()
 	r.host.own.Machine(&m)

@@ -30,6 +30,9 @@ func (p *Proxy) keyOf(d *Door, host string) (key, error) {
 	if app, claimed := s.AppOfHost(name); claimed {
 		return key{app: app, host: name}, nil
 	}
+	if k, kept := p.keyKept(name); kept {
+		return k, nil
+	}
 	return key{}, p.nobodyIs(name)
 }
 

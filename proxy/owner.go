@@ -21,6 +21,9 @@ type Worker interface {
 	ID() cluster.WorkerID
 	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+	// CheckNow has those checks of a machine made at once that do not pass.
+	CheckNow(machine string)
+	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
 
 // Target is a port of a machine.
@@ -145,6 +148,8 @@ func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *vis
 	switch {
 	case g.resting != nil || g.waking != nil:
 		refused = doesNotRun(m)
+	case !m.Ready():
+		refused = isNotFit(m)
 	case g.leaving && g.left == lastUp(m):
 		refused = isStopped(m)
 	case hard > 0 && g.load >= hard:
@@ -167,6 +172,11 @@ func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *vis
 func doesNotRun(m *machine.Machine) error {
 	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
 		"machine %s is %s", m.ID, m.State)}
+}
+
+func isNotFit(m *machine.Machine) error {
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+		"machine %s has not passed its checks since it was started", m.ID)}
 }
 
 func isStopped(m *machine.Machine) error {

@@ -84,6 +84,8 @@ type pool struct {
 	able     bool            // some machine is up and well, or may be woken
 	named    string          // what machines are named after that are made for the load
 	used     time.Time
+	held     map[string]Held
+	keptAt   time.Time // when it was last asked what is kept of the service
 	due      time.Time // it is to be brought up to date then though nothing is new; zero: it is not
 }
 
@@ -118,6 +120,7 @@ type grant struct {
 type pools struct {
 	mu     sync.RWMutex
 	byKey  map[key]*pool
+	byHost map[string]key // of byKey, those of services[].hosts
 	ticket atomic.Uint64
 	places places
 
@@ -165,6 +168,9 @@ func (p *Proxy) pool(k key) *pool {
 		x = &pool{p: p, key: k, routes: routing.NewPool(), rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 			waiting: map[routing.Ticket]chan verdict{}, wakes: map[string]wake{}}
 		p.pools.byKey[k] = x
+		if k.host != "" {
+			p.pools.byHost[k.host] = k
+		}
 	}
 	return x
 }
@@ -173,6 +179,9 @@ func (p *Proxy) pool(k key) *pool {
 func (x *pool) refresh(now time.Time) {
 	s := x.p.o.Fleet.Snapshot()
 	late := !x.due.IsZero() && !now.Before(x.due)
+	if x.backends != nil && !x.able && x.keep(now) {
+		late = true
+	}
 	if s == x.snapshot && !late {
 		return
 	}
@@ -210,6 +219,10 @@ func (x *pool) refresh(now time.Time) {
 		x.able = x.able || one.Able()
 		list = append(list, one)
 	}
+	if !x.able {
+		x.keep(now)
+		x.hold(list)
+	}
 	x.facts, x.backends = facts, backends
 	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
 	x.do(x.routes.View(now, x.rng, policy, list))
@@ -232,7 +245,8 @@ func (x *pool) returns(now time.Time, id cluster.WorkerID) bool {
 func backendOf(m *fleet.Machine, s *machine.Service, heard bool) routing.Backend {
 	return routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Power: routing.PowerOf(m.State),
 		Unheard: !heard, Failing: m.Failing, Cordoned: m.Cordoned, Load: m.Load,
-		Autostart: s.Autostart == nil || *s.Autostart, Moved: m.Updated}
+		Autostart: s.Autostart == nil || *s.Autostart, Moved: m.Updated,
+		Unproven: m.State == machine.Started && !m.Ready || m.State == machine.Restarting}
 }
 
 func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {

@@ -30,6 +30,8 @@ type Options struct {
 	// Make makes another machine of an app like one that is there, under a name, for services that allow it, and
 	// returns its id; "" where the name is taken: somebody else made it. A warm one is not started. nil: none is made.
 	Make func(ctx context.Context, a Another) (id string, err error)
+	// Kept says what is kept of an app as a service. nil: nothing is.
+	Kept func(app string) Kept
 	// Domains are those below which each app has its name, as "localhost": app shop is shop.localhost.
 	Domains []string
 	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.
@@ -98,6 +100,7 @@ func New(o Options) *Proxy {
 	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
 		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
+	p.pools.byHost = map[string]key{}
 	p.pools.byKey, p.pools.wait, p.pools.come = map[key]*pool{}, map[*pool]bool{}, make(chan struct{}, 1)
 	p.far = &farOwners{p: p, reach: o.Far, returns: map[cluster.WorkerID]time.Time{}}
 	p.far.conns.Believed = true
@@ -218,6 +221,9 @@ func (p *pools) drop(useless func(*pool) bool) {
 	for k, x := range p.byKey {
 		if useless(x) {
 			delete(p.byKey, k)
+			if p.byHost[k.host] == k {
+				delete(p.byHost, k.host)
+			}
 		}
 	}
 }

@@ -333,7 +333,7 @@ func TestAllFail(t *testing.T) {
 		app := "app-" + status
 		g := r.host.add(app, "m-"+status, machine.Started, httpService(nil), func(net.Conn) { t.Error("it was asked") })
 		r.host.mu.Lock()
-		g.Checks = []machine.Check{{Name: "servicecheck-00-http-80", Status: status}}
+		g.Checks = []machine.Check{{Name: "servicecheck-00-http-80", Status: status, Passed: true}}
 		m := g.Machine
 		r.host.mu.Unlock()
 		r.host.own.Machine(&m)

@@ -108,7 +108,8 @@ func (x *exchange) serve() error {
 		}
 		if x.key, ask = k, again.ask; again.app != k.app {
 			x.key = key{app: again.app}
-			if !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
+			kept := x.p.kept(again.app)
+			if !kept.has(x.key) && !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
 				return refusalOf(x.key, &routing.Out{Reason: routing.NoMachine})
 			}
 		}

@@ -29,7 +29,7 @@ const (
 // Phases say where the time of a wake went.
 type Phases struct {
 	Start time.Duration `json:"start_ns"` // until the machine's program was executed, or goes on
-	Ready time.Duration `json:"ready_ns"` // from there until its port accepted
+	Ready time.Duration `json:"ready_ns"` // from there until its port accepted and it passed its checks
 }
 
 // wake starts or resumes a machine and returns when its port accepts. All that ask for it at once wait for one wake,
@@ -131,15 +131,20 @@ func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Ta
 
 func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *machine.Machine, err error) {
 	began := time.Now()
-	if m, err = w.Machine(ctx, t.App, t.Machine); err != nil {
+	if m, err = o.settled(ctx, w, t); err != nil {
 		return p, nil, err
 	}
 	if m.State == machine.Started {
 		patience := readyTime
 		if since := lastStart(m); since > readyTime {
 			patience = lateTime
+			if why, judged := notPassed(m); judged {
+				return p, nil, notFit(m, why, since)
+			}
 		}
-		_, err = o.awaitReady(ctx, m, t.Port, patience, 0)
+		if _, err = o.awaitReady(ctx, m, t.Port, patience, 0); err == nil {
+			err = o.awaitFit(ctx, w, m, patience)
+		}
 		if p.Ready = time.Since(began); fault.CodeOf(err) != "ended" { // or it was on its way down
 			return p, m, err
 		}
@@ -155,7 +160,9 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 	}
 	p.Start = time.Since(began)
 	if slept == machine.Suspended { // its port accepts, as it did before
-		_, err = o.awaitReady(ctx, m, t.Port, readyTime, 0)
+		if _, err = o.awaitReady(ctx, m, t.Port, readyTime, 0); err == nil {
+			err = o.awaitFit(ctx, w, m, readyTime)
+		}
 		p.Ready = time.Since(began) - p.Start
 		return p, m, err
 	}
@@ -167,6 +174,8 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 		o.mu.Lock()
 		o.gate(m.ID).ready.learn(p.Ready, looks)
 		o.mu.Unlock()
+		err = o.awaitFit(ctx, w, m, readyTime)
+		p.Ready = time.Since(began) - p.Start
 	}
 	return p, m, err
 }
@@ -244,18 +253,4 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 			m = now
 		}
 	}
-}
-
-// again looks at a machine that is awaited: one that has ended is not waited for.
-func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
-	_, now, err := o.find(ctx, Target{App: m.App, Machine: m.ID})
-	if err != nil {
-		return nil, err
-	}
-	if now.State == machine.Started || now.State.Transient() && now.State != machine.Stopping &&
-		now.State != machine.Destroying {
-		return now, nil
-	}
-	return nil, fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
-		now.State, m.ID)
 }

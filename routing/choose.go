@@ -13,7 +13,23 @@ func (b *backend) up(now time.Time) bool {
 
 // usable reports whether a request may be sent to a machine now, but for its load.
 func (b *backend) usable(now time.Time) bool {
-	return b.up(now) && !b.Failing && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
+	fit := !b.Failing && !b.Unproven || now.Before(b.provenTill)
+	return b.up(now) && fit && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
+}
+
+// doubtful reports whether it is not known of a machine that is up, or on its way, if it will ever be fit for a request: its
+// owner can say.
+func (b *backend) doubtful(now time.Time) bool {
+	return b.Unproven && (b.Power == Up || b.Power == Coming) && !b.waking && !b.Cordoned && !b.Unheard &&
+		!now.Before(b.provenTill) && !now.Before(b.avoidUntil)
+}
+
+// comes reports whether a machine is on its way to be fit for requests, as far as is known.
+func (b *backend) comes(now time.Time) bool {
+	if b.waking || b.doubtful(now) {
+		return b.waking || b.looks == 0
+	}
+	return b.Power == Coming && !b.Unproven && !b.up(now)
 }
 
 // Able reports whether a machine could serve a request, as far as the fleet tells: now, or when it has been woken.
@@ -153,23 +169,28 @@ func muchLess(a, b int) bool { return 2*a+4 < b }
 // grow wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
 func (p *Pool) grow(now time.Time, h *held) {
 	if h.Only != "" {
-		if b := p.byID[h.Only]; b != nil && b.wakeable(now) && p.waits[h.Ticket] != nil {
-			p.wake(now, b)
+		if b := p.byID[h.Only]; b != nil && p.waits[h.Ticket] != nil {
+			if b.doubtful(now) {
+				p.look(now, b)
+			} else if b.wakeable(now) {
+				p.wake(now, b)
+			}
 		}
 		return
 	}
 	if p.policy.Soft == 0 && len(p.waits) == 0 {
 		return
 	}
-	up, waking, load := 0, 0, len(p.waits)
+	up, waking, load, some := 0, 0, len(p.waits), false
 	for _, b := range p.list {
 		switch {
 		case b.Unheard: // whatever it does there, nobody can wait for that
-		case b.waking || b.Power == Coming && !b.up(now):
+		case b.comes(now):
 			waking++
 		case b.usable(now):
 			up++
 			load += b.load()
+			some = some || h.allows(b)
 		}
 	}
 	need := 1 // nobody waits for more than one
@@ -181,6 +202,9 @@ func (p *Pool) grow(now time.Time, h *held) {
 	}
 	if len(p.waits) > 0 && up > 0 && p.policy.Soft == 0 {
 		need = up // they wait for what is up already
+	}
+	if len(p.waits) > 0 && !some {
+		waking += p.lookAround(now, h)
 	}
 	for rank := 0; rank < 3 && up+waking < need; rank++ {
 		for _, b := range p.list {
@@ -218,10 +242,33 @@ func (c *creation) busy(now time.Time) bool {
 // wake has a machine woken, unless it has just failed to. It reports whether that is under way.
 func (p *Pool) wake(now time.Time, b *backend) bool {
 	if !b.waking && !now.Before(b.wakeAt) {
-		b.waking = true
+		b.waking, b.looked = true, false
 		p.out = append(p.out, Out{Do: Wake, Machine: b.Machine})
 	}
 	return b.waking
+}
+
+// lookAround has the owners asked of all machines that may become fit for a request that waits. It returns how many of those
+// do so that were not thought to come.
+func (p *Pool) lookAround(now time.Time, h *held) (more int) {
+	for _, b := range p.list {
+		if b.doubtful(now) && h.allows(b) {
+			if came := b.comes(now); p.look(now, b) && !came {
+				more++
+			}
+		}
+	}
+	return more
+}
+
+// look has the owner of a machine asked whether it comes up, unless it has just said that it does not.
+func (p *Pool) look(now time.Time, b *backend) bool {
+	if now.Before(b.lookAt) {
+		return false
+	}
+	b.waking, b.looked = true, true
+	p.out = append(p.out, Out{Do: Wake, Machine: b.Machine})
+	return true
 }
 
 // hopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
@@ -243,7 +290,7 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 			continue
 		}
 		switch {
-		case !b.Unheard && (b.waking || b.Power == Coming && !b.up(now)):
+		case !b.Unheard && b.comes(now):
 			return 0, 0, nil
 		case b.usable(now) && h.allows(b): // it is at its limit, and a request will end
 			return 0, 0, nil
@@ -251,14 +298,34 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 			worst(Unreachable, now.Add(avoidFor), b.cause)
 		case b.wakeable(now): // and failed to: else it would be on its way
 			worst(WakeFailed, b.wakeAt, b.cause)
+		case b.doubtful(now) && b.Power == Coming:
+			worst(WakeFailed, b.lookAt, b.cause)
+		case b.doubtful(now):
+			worst(Unhealthy, b.lookAt, b.cause)
 		case b.up(now) && b.Failing:
 			worst(Unhealthy, now.Add(time.Second), nil)
+		case b.Held != nil:
+			worst(HeldDown, b.HeldTill, b.Held)
 		case b.Power == Asleep:
 			worst(Sleeping, now, nil)
 		}
+	}
+	if (why == NoMachine || why == Sleeping) && p.expects(now) {
+		return 0, 0, nil
 	}
 	if h.Only == "" && p.create.cause != nil && len(p.list) < p.policy.CreateUpTo {
 		worst(WakeFailed, p.create.at, p.create.cause)
 	}
 	return why, after, cause
+}
+
+// expects reports whether a machine of the service is about to come, though none is there that could be waited for.
+func (p *Pool) expects(now time.Time) bool {
+	if !p.wanted {
+		return false
+	}
+	if p.lacks.IsZero() {
+		p.lacks = now
+	}
+	return now.Before(p.lacks.Add(expectFor))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 )
 
 // Bounds of one pool.
@@ -26,6 +27,8 @@ const (
 	notReadyFor = 250 * time.Millisecond
 	// and the fleet tells within so long of one that was made
 	believeMade = 2 * time.Second
+	// requests wait for so long for a machine of a service that has none
+	expectFor = 30 * time.Second
 )
 
 // wakeAgain is the time until a machine is woken again whose wake failed, doubled with each failure in a row.
@@ -67,6 +70,11 @@ type Backend struct {
 	Cordoned  bool // nothing is to be sent there
 	Load      int  // that its owner told: of all entries, a moment ago
 	Autostart bool // it may be woken
+	// Unproven says that it is up, or about to be started again, and has not passed its checks since. No request is sent
+	// there; where one waits the owner is asked, which waits for the first pass, or says why there is none.
+	Unproven bool
+	Held     error     // it is kept down, and why; nil: it is not
+	HeldTill time.Time // when it is tried again
 	// Moved is when its state last changed, as its worker tells: another time says that marks of an earlier one are void.
 	Moved time.Time
 }
@@ -102,6 +110,7 @@ type Out struct {
 	Reason  Reason
 	After   time.Duration // of Refuse: when to come again; 0: nobody knows
 	Cause   error         // of Refuse, where something that failed is the reason
+	Wanted  bool          // of Refuse: machines of the service are kept, see Expect
 }
 
 // Reason is why a request is refused.
@@ -116,6 +125,7 @@ const (
 	Unreachable                   // those there are cannot be reached
 	WakeFailed                    // those that are asleep could not be woken
 	Full                          // too many requests wait already
+	HeldDown                      // those there are kept down, as they end again and again
 )
 
 // Pool is one entry's picture of the machines behind one service. It is not safe for concurrent use. What a method
@@ -132,6 +142,8 @@ type Pool struct {
 	sends  uint64
 	create creation
 	out    []Out
+	wanted bool      // machines are kept of the service: where none is, one is about to come
+	lacks  time.Time // since when that is waited for; zero: there is one
 }
 
 // creation is the making of another machine for the load, one at a time.
@@ -157,6 +169,10 @@ type backend struct {
 	wakeAt     time.Time // before, it is not woken again
 	failures   int       // of wakes, in a row
 	cause      error     // of the last of them
+	lookAt     time.Time // before, its owner is not asked again whether it comes up
+	looks      int       // that said no, in a row
+	looked     bool      // what is under way as waking is no wake: it was up, and its owner was asked
+	provenTill time.Time // its owner said that it passes its checks: believed over the fleet's word
 }
 
 type held struct {
@@ -195,6 +211,13 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 		}
 		if b.Power != x.Power || !b.Moved.Equal(x.Moved) { // the fleet's word is newer than the owner's correction
 			b.asleepTill, b.avoidUntil, b.missed = time.Time{}, time.Time{}, 0
+			b.lookAt, b.looks = time.Time{}, 0
+		}
+		if !x.Failing && !x.Unproven { // so what it says later is newer than the owner's word
+			b.provenTill = time.Time{}
+		}
+		if x.Able() || x.Unproven {
+			p.lacks = time.Time{}
 		}
 		b.Backend = x
 	}
@@ -252,7 +275,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	b := s.to
 	switch c {
 	case DoesNotRun:
-		b.asleepTill, b.awakeUntil = now.Add(notReadyFor), time.Time{}
+		b.asleepTill, b.awakeUntil, b.provenTill = now.Add(notReadyFor), time.Time{}, time.Time{}
 	case AtItsLimit:
 		b.fullUntil = now.Add(fullFor)
 	default:
@@ -297,14 +320,26 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 	b.waking, b.cause = false, err
 	if err == nil {
 		b.awakeUntil, b.failures, b.asleepTill, b.avoidUntil = now.Add(believeFor), 0, time.Time{}, time.Time{}
+		b.provenTill, b.looks = now.Add(believeFor), 0
 	} else {
-		b.wakeAt = now.Add(min(wakeAgainFirst<<min(b.failures, 10), wakeAgainMost))
-		b.failures++
+		if !b.looked {
+			b.wakeAt = now.Add(min(wakeAgainFirst<<min(b.failures, 10), wakeAgainMost))
+			b.failures++
+		}
+		b.lookAt = now.Add(min(wakeAgainFirst<<min(b.looks, 10), wakeAgainMost))
+		if again := fault.As(err).RetryAfter; again > 0 { // then somebody else starts it
+			b.lookAt = now.Add(min(again, wakeAgainMost))
+		}
+		b.looks++
 	}
 	p.forget(b)
 	p.release(now, rng)
 	return p.out
 }
+
+// Expect says whether machines of the service are kept by somebody: where there is none, or none that may be started, requests
+// then wait for a while, as one is about to come.
+func (p *Pool) Expect(wanted bool) { p.wanted = wanted }
 
 // Made takes the end of a creation: the id of the new machine, or "" where another entry had made it already, or why
 // none was made.
@@ -372,7 +407,8 @@ func (p *Pool) forget(b *backend) {
 }
 
 func (p *Pool) refuse(t Ticket, why Reason, after time.Duration, cause error) {
-	p.out = append(p.out, Out{Do: Refuse, Ticket: t, Reason: why, After: after, Cause: cause})
+	p.out = append(p.out, Out{Do: Refuse, Ticket: t, Reason: why, After: after, Cause: cause,
+		Wanted: p.wanted})
 }
 
 func (p *Pool) hold(h *held) {

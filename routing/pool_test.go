@@ -320,6 +320,7 @@ func TestNothingIsLost(t *testing.T) {
 			for i := range n {
 				x := backend(fmt.Sprint("m", i), routing.Power(rapid.IntRange(0, 3).Draw(t, "power")))
 				x.Failing = rapid.IntRange(0, 5).Draw(t, "failing") == 0
+				x.Unproven = rapid.IntRange(0, 3).Draw(t, "new") == 0
 				x.Load = rapid.IntRange(0, 5).Draw(t, "load")
 				if rapid.IntRange(0, 9).Draw(t, "gone") > 0 {
 					list = append(list, x)
@@ -359,6 +360,7 @@ func TestNothingIsLost(t *testing.T) {
 					return
 				}
 			},
+			"kept": func(t *rapid.T) { m.b.Expect(rapid.Bool().Draw(t, "kept")) },
 			"left": func(*rapid.T) {
 				for _, tk := range least(m.held) {
 					delete(m.held, tk)

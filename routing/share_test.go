@@ -106,6 +106,7 @@ func TestEachHasItsShareAgain(t *testing.T) {
 				x := backend(fmt.Sprint("m", i), power())
 				rare := func(what string) bool { return often > 0 && rapid.IntRange(0, often).Draw(t, what) == 0 }
 				x.Failing, x.Cordoned, x.Unheard = rare("fails"), rare("cordoned"), rare("unheard")
+				x.Unproven = rare("new")
 				x.Load = rapid.IntRange(0, 3).Draw(t, "load")
 				if !rare("gone") {
 					list = append(list, x)

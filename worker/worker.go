@@ -141,4 +141,7 @@ func (w *Worker) Machine(_ context.Context, app, id string) (*machine.Machine, e
 	return nil, noMachine()
 }
 
+// CheckNow has those checks of a machine made at once that do not pass: a request waits for it.
+func (w *Worker) CheckNow(id string) { w.loop.health.Soon(id) }
+
 func noMachine() error { return fault.New(fault.NotFound, "machine_not_found", "machine not found") }

@@ -1,0 +1,205 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// The pace at which it is looked whether a machine passes its checks that a request waits for.
+const (
+	fitPoll = time.Millisecond // whether they have passed
+	// and its checks are made again after so much, or this part of the time for which it is waited
+	checkAgain     = readyPoll
+	checkAgainPart = 32
+)
+
+// codeExited is the code of the error of a machine that ended by itself before it was ready.
+const codeExited = "exited"
+
+// settled returns a machine once no operation has it on its way up any more. Where its program ended, and it is started again
+// in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
+func (o *owner) settled(ctx context.Context, w Worker, t Target) (*machine.Machine, error) {
+	var timer <-chan time.Time
+	for {
+		m, err := w.Machine(ctx, t.App, t.Machine)
+		if err != nil {
+			return nil, err
+		}
+		switch m.State {
+		case machine.Restarting:
+			if m.Retry != nil && m.Restarts > 1 {
+				if e := diedAfter(m, ""); e != nil {
+					return nil, o.exited(ctx, w, m, e)
+				}
+			}
+		case machine.Creating, machine.Starting, machine.Updating, machine.Replacing:
+		default:
+			return m, nil
+		}
+		timer = time.After(readyPoll)
+		select {
+		case <-timer:
+		case <-ctx.Done():
+			return nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
+		}
+	}
+}
+
+// awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at once,
+// and soon again.
+func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, patience time.Duration) error {
+	if m.Ready() && !m.Failing() {
+		return nil
+	}
+	began, again := time.Now(), time.Duration(0)
+	for _, h := range m.Config.HealthChecks() {
+		patience = max(patience, h.Grace-lastStart(m))
+	}
+	poll := time.NewTicker(fitPoll)
+	defer poll.Stop()
+	for {
+		now, err := o.again(ctx, m)
+		if err != nil {
+			return err
+		}
+		if now.Ready() && !now.Failing() {
+			return nil
+		}
+		waited := time.Since(began)
+		if waited > patience || ctx.Err() != nil {
+			why, _ := notPassed(now)
+			return notFit(now, why, lastStart(now))
+		}
+		if waited >= again {
+			w.CheckNow(m.ID)
+			again = waited + max(checkAgain, waited/checkAgainPart)
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// notPassed returns a check that requests depend on and that has not passed since a machine was started, with the first line
+// of what it says, and whether it has said something since its grace ended.
+func notPassed(m *machine.Machine) (check string, judged bool) {
+	for _, ch := range m.Checks {
+		if ch.Passed || ch.Status == machine.CheckPassing || !m.Gates(ch.Name) {
+			continue
+		}
+		if ch.Output == machine.CheckWaits {
+			return ch.Name, false
+		}
+		if why, _, _ := strings.Cut(ch.Output, "\n"); why != "" {
+			return fmt.Sprintf("%s (%s)", ch.Name, fault.Clip(why, 160)), true
+		}
+		return ch.Name, true
+	}
+	return "", false
+}
+
+// notFit says that a machine does not pass a check, so long after its start.
+func notFit(m *machine.Machine, check string, since time.Duration) error {
+	return fault.New(fault.Unavailable, "not_fit", "machine %s has not passed its check %s since its start %v ago; "+
+		"see souk status %s", m.ID, check, since.Round(100*time.Millisecond), m.ID)
+}
+
+// again looks at a machine that is awaited: one that has ended is not waited for. The code of the error is "ended" where that
+// was asked for, so that it may be started.
+func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
+	w, now, err := o.find(ctx, Target{App: m.App, Machine: m.ID})
+	if err != nil {
+		return nil, err
+	}
+	if e := diedAfter(now, startEvent(m)); e != nil {
+		return nil, o.exited(ctx, w, now, e)
+	}
+	if now.State == machine.Started || now.State.Transient() && now.State != machine.Stopping &&
+		now.State != machine.Destroying {
+		return now, nil
+	}
+	return nil, fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
+		now.State, m.ID)
+}
+
+// startEvent returns the id of the newest event that began a life of a machine; "": none is known.
+func startEvent(m *machine.Machine) string {
+	for i := range m.Events {
+		if beginsLife(&m.Events[i]) {
+			return m.Events[i].ID
+		}
+	}
+	return ""
+}
+
+func beginsLife(e *machine.Event) bool { return e.Type == "start" || e.Type == "restart" }
+
+// diedAfter returns the newest end of a machine that nobody had asked for, after an event; "": at all. nil: there is none.
+// Ids of events sort as the events happened.
+func diedAfter(m *machine.Machine, event string) *machine.Event {
+	for i := range m.Events {
+		e := &m.Events[i]
+		if e.ID <= event {
+			return nil
+		}
+		if e.Request != nil && e.Request.ExitEvent != nil {
+			if e.Request.ExitEvent.RequestedStop {
+				return nil
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+// exited says how a machine ended, with the last line of what it wrote, and when it is started again.
+func (o *owner) exited(ctx context.Context, w Worker, m *machine.Machine, end *machine.Event) error {
+	f := &fault.Error{Kind: fault.Unavailable, Code: codeExited}
+	x := end.Request.ExitEvent
+	f.Text = fmt.Sprintf("machine %s ended with exit code %d", m.ID, x.ExitCode)
+	for i := range m.Events {
+		if e := &m.Events[i]; e.ID < end.ID && beginsLife(e) {
+			f.Text += fmt.Sprintf(" %v after its start", time.Duration(end.Timestamp-e.Timestamp)*time.Millisecond)
+			break
+		}
+	}
+	if x.OOMKilled {
+		f.Text += ", as it was out of memory"
+	}
+	if line := o.lastLine(ctx, w, m); line != "" {
+		f.Text += fmt.Sprintf(", and its last line is %q", line)
+	}
+	f.Text += "; see souk logs " + m.ID
+	if m.Retry != nil {
+		if next, err := time.Parse(time.RFC3339Nano, m.Retry.Next); err == nil {
+			f.RetryAfter = max(time.Until(next), time.Millisecond)
+		}
+	}
+	return f
+}
+
+// Bounds of the last line of an output that is told.
+const (
+	lastLines    = 5 // of which some may be empty
+	lastLineMost = 200
+	lastLineTime = 200 * time.Millisecond
+)
+
+// lastLine returns the last line that is not empty of what a machine wrote; "": there is none.
+func (o *owner) lastLine(ctx context.Context, w Worker, m *machine.Machine) (line string) {
+	ctx, cancel := context.WithTimeout(ctx, lastLineTime)
+	defer cancel()
+	_ = w.Logs(ctx, m.App, m.ID, machine.LogQuery{Tail: new(lastLines)}, func(l machine.LogLine) error {
+		if text := strings.TrimSpace(l.Text); text != "" {
+			line = text
+		}
+		return nil
+	}) // without it the exit code says what it can
+	return fault.Clip(line, lastLineMost)
+}

@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/routing"
+)
+
+// Kept is what is kept of an app as a service, whether its machines are there or not.
+type Kept struct {
+	Groups [][]machine.Service // the services of each group that is to have machines now
+	Held   map[string]Held     // machines that are kept down, by id
+}
+
+// Held says why a machine is kept down, and when it is tried again.
+type Held struct {
+	Why   string // one sentence, without a full stop
+	Until time.Time
+}
+
+// keptEvery bounds how often it is asked what is kept of a service that has no machine for requests.
+const keptEvery = 50 * time.Millisecond
+
+// kept returns what is kept of an app.
+func (p *Proxy) kept(app string) Kept {
+	if p.o.Kept == nil {
+		return Kept{}
+	}
+	return p.o.Kept(app)
+}
+
+// has reports whether a group that is to have machines answers to a key.
+func (k *Kept) has(key key) bool {
+	for _, services := range k.Groups {
+		if key.match(services) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keyKept returns which machines a name means that no machine has now: those of an app that is kept, which are about to
+// come. Names of services[].hosts are known that were asked for in the last minute.
+func (p *Proxy) keyKept(name string) (key, bool) {
+	labels := []string{name}
+	for _, domain := range p.o.Domains {
+		if label, below := strings.CutSuffix(name, "."+domain); below && label != "" {
+			if k, kept := (key{app: label}), p.kept(label); kept.has(k) {
+				return k, true
+			}
+			labels = append(labels, label)
+		}
+	}
+	for _, host := range labels {
+		p.pools.mu.RLock()
+		k, known := p.pools.byHost[host]
+		p.pools.mu.RUnlock()
+		if known {
+			if kept := p.kept(k.app); kept.has(k) {
+				return k, true
+			}
+		}
+	}
+	return key{}, false
+}
+
+// keep asks what is kept of the service, of which no machine can serve requests, and reports whether other machines are held
+// than before. It is called with the lock.
+func (x *pool) keep(now time.Time) bool {
+	if now.Sub(x.keptAt) < keptEvery {
+		return false
+	}
+	x.keptAt = now
+	kept := x.p.kept(x.key.app)
+	x.routes.Expect(kept.has(x.key))
+	if maps.Equal(kept.Held, x.held) {
+		return false
+	}
+	x.held = kept.Held
+	return true
+}
+
+// hold marks the machines that are held. It is called with the lock.
+func (x *pool) hold(list []routing.Backend) {
+	for i := range list {
+		if h, held := x.held[list[i].Machine]; held && list[i].Power == routing.Asleep {
+			list[i].Held = &fault.Error{Kind: fault.Unavailable, Code: "held_down", Text: h.Why}
+			list[i].HeldTill = h.Until
+		}
+	}
+}
