@@ -26,7 +26,9 @@
 // machine under a lease needs the lease's nonce in the header fly-machine-lease-nonce. A create with the header
 // Idempotency-Key may be repeated: it answers the machine of the first time. While the member that decides about a key
 // cannot be asked, nor the workers that may have made its machine, the answer is 503 with the code key_open: ask again. A
-// client that sends a key for the first time says so with the header "Souk-New-Key: 1", and has no such answer.
+// client that sends a key for the first time says so with the header "Souk-New-Key: 1", and has no such answer. One that
+// repeats a create says with the header Souk-Key-Age how many seconds ago it drew the key: a worker that had died by then
+// is not waited for.
 //
 // # Streams
 //
@@ -60,6 +62,7 @@ const (
 	NonceHeader       = "fly-machine-lease-nonce" // of a request: the nonce of the machine's lease
 	IdempotencyHeader = "Idempotency-Key"         // of a create: repeated, it answers the machine of the first time
 	NewKeyHeader      = "Souk-New-Key"            // with the header before: "1", the client has not sent the key before
+	KeyAgeHeader      = "Souk-Key-Age"            // with the key: how many seconds ago the client drew it
 	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
 	// NextCursorHeader is of a page that is an array: the cursor of the next one; none: it was the last.
 	NextCursorHeader = "Souk-Next-Cursor"

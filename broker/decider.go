@@ -126,12 +126,17 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 
 // made returns the machine that was made under a key which is not bound here; nil where none is known. Another member may
 // have decided about the key before: this one has just joined, or the other cannot be asked. What that one let make
-// last the workers may not have told yet, so they are asked then, unless the client says that the key is new.
+// last the workers may not have told yet, so they are asked then, unless the client says that the key is new. A worker that
+// was dead before the key was drawn need not be asked.
 func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	if c.Kind != cluster.ClaimKey || cluster.IsOwnID(c.Value) || d.keys.BoundKey(c.App, c.Value) != "" {
 		return nil, nil
 	}
-	made, err := d.directory.Keyed(ctx, c.App, cluster.HashKey(c.App, c.Value), c.Instead && !c.New)
+	var drawn time.Time
+	if c.Age > 0 {
+		drawn = time.Now().Add(-c.Age)
+	}
+	made, err := d.directory.Keyed(ctx, c.App, cluster.HashKey(c.App, c.Value), c.Instead && !c.New, drawn)
 	switch {
 	case err != nil:
 		return nil, &fault.Error{Kind: fault.Unavailable, Code: "key_open", RetryAfter: time.Second,

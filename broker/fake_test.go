@@ -329,7 +329,7 @@ func (f *fakeFleet) Named(_ context.Context, _, name string) (string, error) {
 }
 
 // Keyed is the hook; without one nobody has told of a key.
-func (f *fakeFleet) Keyed(_ context.Context, _, hash string, ask bool) (*Keyed, error) {
+func (f *fakeFleet) Keyed(_ context.Context, _, hash string, ask bool, _ time.Time) (*Keyed, error) {
 	if f.keyed == nil {
 		return nil, nil
 	}

@@ -19,6 +19,7 @@ type Intent struct {
 	Launch   *machine.Launch // checked and filled in; it is not changed
 	Key      string          // an Idempotency-Key, "" for none
 	NewKey   bool            // the client says that it has not sent the key before
+	Drawn    time.Time       // when the client drew the key, as it says; zero: nobody knows
 	Gang     *Gang           // several machines of the launch that start together or not at all
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one

@@ -79,8 +79,9 @@ type Directory interface {
 	Named(ctx context.Context, app, name string) (id string, err error)
 	// Keyed returns the machine that was made under a key of an app, as far as workers have told; nil where none is
 	// known. With ask all workers are asked too, and one that may have made the machine and cannot be asked makes it
-	// Unavailable. hash is cluster.HashKey.
-	Keyed(ctx context.Context, app, hash string, ask bool) (*Keyed, error)
+	// Unavailable; one that was dead when the key was drawn has made nothing with it. hash is cluster.HashKey, drawn is zero
+	// where nobody knows when that was.
+	Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*Keyed, error)
 	// Volumes lists an app's volumes, and those that are known beside an error: a worker that cannot be asked may have
 	// more.
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)

@@ -84,11 +84,19 @@ func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, 
 
 func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase, key, hash string) (Bound, error) {
 	bound, release, err := b.claims.Key(ctx, cluster.Claim{App: o.App, Value: key, Hash: hash, Machine: p.Launch.ID,
-		New: o.NewKey})
+		New: o.NewKey, Age: ageOf(o.Drawn)})
 	if err == nil {
 		o.releases = append(o.releases, func() { release(p.outcome(o.err)) })
 	}
 	return bound, err
+}
+
+// ageOf returns for how long a key has existed; 0 where nobody knows. Members are told an age, since their clocks differ.
+func ageOf(drawn time.Time) time.Duration {
+	if drawn.IsZero() {
+		return 0
+	}
+	return max(time.Since(drawn), 1)
 }
 
 // outcome says what the order's purchase came to.

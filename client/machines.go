@@ -20,6 +20,9 @@ type LaunchOptions struct {
 	// NewKey says that the key was drawn for this create and has not been sent before: then it is decided at once, also
 	// where the member that decides about it has just died.
 	NewKey bool
+	// Drawn is when the key was drawn; zero: unsaid. A worker that was dead by then cannot have made a machine with it, so a
+	// create that is repeated need not wait for that worker.
+	Drawn time.Time
 }
 
 // Launch creates a machine, and starts it unless l.SkipLaunch.
@@ -28,6 +31,9 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 	k := newCall(api.CreateMachine, app).withBody(l).withHeader(api.IdempotencyHeader, o.Key)
 	if o.NewKey {
 		k = k.withHeader(api.NewKeyHeader, "1")
+	}
+	if !o.Drawn.IsZero() {
+		k = k.withHeader(api.KeyAgeHeader, strconv.FormatFloat(max(0, time.Since(o.Drawn).Seconds()), 'f', 3, 64))
 	}
 	if err := c.do(ctx, k, m); err != nil {
 		return nil, err

@@ -45,6 +45,8 @@ type Claim struct {
 	Over    string    `json:"over,omitempty"`    // a machine that has the name and is destroyed, as its worker says
 	Hash    string    `json:"hash,omitempty"`    // of a key's request
 	New     bool      `json:"new,omitempty"`     // of a key: its client says that it has not sent it before
+	// Age is for how long a key has existed, as its client says; 0 where nobody knows.
+	Age time.Duration `json:"age,omitempty"`
 	// Instead says that a member which decides before this one could not be asked.
 	Instead bool     `json:"instead,omitempty"`
 	Came    Creation `json:"came,omitempty"`   // of ClaimSettle of a key: what its create came to

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
@@ -239,14 +241,34 @@ func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
+	drawn, err := drawnAt(r.Header.Get(api.KeyAgeHeader))
+	if err != nil {
+		return err
+	}
 	placed, err := a.broker.Place(r.Context(),
 		broker.Intent{App: app.Name, Launch: launch, Key: r.Header.Get(api.IdempotencyHeader),
-			NewKey: r.Header.Get(api.NewKeyHeader) != ""})
+			NewKey: r.Header.Get(api.NewKeyHeader) != "", Drawn: drawn})
 	if err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, placed.Machines[0])
 	return nil
+}
+
+// maxKeyAge is the greatest age of a key that is believed: keys are kept no longer.
+const maxKeyAge = catalog.KeyLife
+
+// drawnAt reads how many seconds ago a key was drawn; the zero time where it is not said.
+func drawnAt(age string) (t time.Time, err error) {
+	if age == "" {
+		return t, nil
+	}
+	s, err := strconv.ParseFloat(age, 64)
+	if err != nil || !(s >= 0 && s <= maxKeyAge.Seconds()) {
+		return t, fault.New(fault.Invalid, "key_age", "%s is how many seconds ago the key was drawn, 0 to %d, not %q",
+			api.KeyAgeHeader, int(maxKeyAge.Seconds()), clip(age, 40))
+	}
+	return time.Now().Add(-time.Duration(s * float64(time.Second))), nil
 }
 
 // readLaunch reads the body of a create or an update: a launch that can be honoured as far as the body tells.

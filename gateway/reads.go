@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
@@ -74,7 +75,7 @@ func (f known) Named(ctx context.Context, app, name string) (string, error) {
 
 // Keyed looks the key up, and asks the workers where that is wanted: they have not told of what was made last, nor of
 // what is over.
-func (f known) Keyed(ctx context.Context, app, hash string, ask bool) (*broker.Keyed, error) {
+func (f known) Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*broker.Keyed, error) {
 	if m, there := f.fleet.Snapshot().Keyed(hash); there && m.App == app {
 		return &broker.Keyed{Machine: m.ID, Mark: m.KeyMark}, nil
 	}
@@ -89,7 +90,7 @@ func (f known) Keyed(ctx context.Context, app, hash string, ask bool) (*broker.K
 		switch {
 		case err == nil:
 			return &broker.Keyed{Machine: answers[i].ID, Mark: answers[i].KeyMark}, nil
-		case couldNotAsk(err):
+		case couldNotAsk(err) && !f.deadBefore(workers[i].ID(), drawn):
 			silent = append(silent, unanswered{workers[i].ID(), err})
 		}
 	}
@@ -99,6 +100,12 @@ func (f known) Keyed(ctx context.Context, app, hash string, ask bool) (*broker.K
 		}
 	}
 	return nil, nil
+}
+
+// deadBefore reports whether a worker was taken for dead before a time, and has not been heard since.
+func (f known) deadBefore(id cluster.WorkerID, t time.Time) bool {
+	x, there := f.fleet.Snapshot().Worker(id)
+	return there && !t.IsZero() && !x.Reachable() && !x.Since.IsZero() && x.Since.Before(t)
 }
 
 // Volumes asks the workers that have any.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
@@ -141,6 +142,56 @@ func TestAKeyOfAMemberThatDied(t *testing.T) {
 		if _, err := c.Client(other).Launch(t.Context(), app, stopped(""), o); err != nil {
 			t.Errorf("a key that is new: %v", err)
 		}
+	}
+}
+
+// TestANewKeyBesideADeadMember: with one of four members dead, creates are not refused that cannot have been made there: in
+// an app that was just made, with a name, with a key that is said to be new, or that was drawn after the death. A key
+// that is older may have been used there, and is.
+func TestANewKeyBesideADeadMember(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 4)
+	const dead, tries = 2, 24
+	before := time.Now()
+	c.Kill(dead)
+	c.Until("all take it for dead", func() bool {
+		for _, i := range []int{0, 1, 3} {
+			if w, known := c.Member(i).Fleet().Snapshot().Worker(c.Worker(dead)); !known || w.Reachable() {
+				return false
+			}
+		}
+		return true
+	})
+	now, open := time.Now(), 0
+	for i := range tries {
+		at, key := []int{0, 1, 3}[i%3], fmt.Sprint("key-", i)
+		fresh := fmt.Sprint("fresh", i)
+		if _, err := c.Client(at).CreateApp(t.Context(), fresh); err != nil {
+			t.Error(err)
+		}
+		for _, l := range []struct {
+			app, name string
+			client.LaunchOptions
+		}{
+			{fresh, "", client.LaunchOptions{}},
+			{fresh, "named", client.LaunchOptions{Key: key, NewKey: true}},
+			{app, "", client.LaunchOptions{Key: key, Drawn: now}},
+		} {
+			if _, err := c.Client(at).Launch(t.Context(), l.app, stopped(l.name), l.LaunchOptions); err != nil {
+				t.Errorf("app %s, name %q, %+v: %v", l.app, l.name, l.LaunchOptions, err)
+			}
+		}
+		for _, o := range []client.LaunchOptions{{Key: "old-" + key}, {Key: "older-" + key, Drawn: before}} {
+			_, err := c.Client(at).Launch(t.Context(), app, stopped(""), o)
+			if fault.CodeOf(err) == "key_open" {
+				open++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if open == 0 {
+		t.Error("no key was open that the dead member may have used")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
@@ -217,6 +218,41 @@ func TestWaitRepeats(t *testing.T) {
 		&machine.Machine{ID: "m", App: "a"}, 0)
 	if err != nil || m.State != machine.Stopped || asked != 3 {
 		t.Errorf("got %v, %v after %d asks", m, err, asked)
+	}
+}
+
+// TestTheFirstLaunchOfAnApp: the create after the app was made is sent with a key of its own, and as new as the first was:
+// it is not refused for a member that is down.
+func TestTheFirstLaunchOfAnApp(t *testing.T) {
+	keys, app := map[string]bool{}, false
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/machines"):
+			key, age := r.Header.Get(api.IdempotencyHeader), r.Header.Get(api.KeyAgeHeader)
+			if r.Header.Get(api.NewKeyHeader) == "" || key == "" || keys[key] || age == "" {
+				t.Errorf("key %q of age %q is sent as %q", key, age, r.Header.Get(api.NewKeyHeader))
+			}
+			keys[key] = true
+			if app {
+				_, _ = io.WriteString(w, `{"id":"m","state":"started","events":[]}`)
+				return
+			}
+		case r.Method == http.MethodPost:
+			app = true
+		}
+		if app {
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":"app not found","souk":{"kind":"notfound","code":"app_not_found"}}`)
+	}))
+	defer s.Close()
+	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
+	_, err := launch(t.Context(), c, client.New(s.Listener.Addr().String(), "t"), "a",
+		&machine.Launch{Config: &machine.Config{}})
+	if err != nil || len(keys) != 2 {
+		t.Errorf("%d creates: %v", len(keys), err)
 	}
 }
 

@@ -302,13 +302,18 @@ type launched struct {
 	RoundTripMS float64          `json:"round_trip_ms"` // from the request to its answer, as the client saw it
 }
 
+// freshKey is for a create that nothing was sent for before.
+func freshKey() client.LaunchOptions {
+	return client.LaunchOptions{Key: rand.Text(), NewKey: true, Drawn: time.Now()}
+}
+
 // launch creates the machine, and first its app when there is none: that costs a round trip only the first time. The
-// key makes it safe that net/http or a user's script sends the request twice.
+// key makes it safe that net/http sends the request twice. Without the app nothing was made, so the second try is a create
+// of its own, with a key that is as new.
 func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	l *machine.Launch) (*machine.Machine, error) {
 	defer c.Progress("placing and starting the machine")()
-	o := client.LaunchOptions{Key: rand.Text(), NewKey: true}
-	m, err := cl.Launch(ctx, app, l, o)
+	m, err := cl.Launch(ctx, app, l, freshKey())
 	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
 		// Where the app is there now others have just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
@@ -316,8 +321,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 				return nil, made
 			}
 		}
-		o.NewKey = false
-		m, err = cl.Launch(ctx, app, l, o)
+		m, err = cl.Launch(ctx, app, l, freshKey())
 	}
 	if err != nil {
 		return nil, err
