@@ -168,7 +168,7 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 		if fewest := r.Fewest(i); !r.WithinSkew(i, fewest, v.String()) && out.refuse() {
 			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew,
 				r.App, sp.Attribute),
-				fmt.Sprintf("%d on %s, %d where there are fewest", r.placedAt(i, v.String()), v, fewest))
+				fmt.Sprintf("%d on %s, %d where there are fewest and it may go", r.placedAt(i, v.String()), v, fewest))
 		}
 	}
 }
@@ -251,14 +251,35 @@ func Resolve(r Request, view cluster.View, where func(machine string) cluster.Wo
 		}
 	}
 	for i, sp := range r.Scheduling.Spread {
-		counts := map[string]int{}
+		counts, open := map[string]int{}, map[string]bool{}
 		for j := range view.Workers {
 			w := &view.Workers[j]
 			if v, there := w.Attribute(sp.Attribute); there {
 				counts[v.String()] += w.Apps[r.App]
+				open[v.String()] = open[v.String()] || sp.MaxSkew == 0 || r.OpenAt(w)
 			}
 		}
+		maps.DeleteFunc(counts, func(v string, _ int) bool { return !open[v] })
 		r.Fleet.Spread[i] = counts
 	}
 	return r
+}
+
+// OpenAt reports whether a worker may take the request as soon as it has room: it is ready, in a region that is wanted, large
+// enough, has the volumes, and neither side's requirements nor a reservation say no. A spread that must hold counts the values
+// of such workers alone: one at a cordoned worker would stay empty, and would refuse the next machine everywhere else. A
+// worker that is full counts, since it has room again when something ends.
+func (r *Request) OpenAt(w *cluster.Record) bool {
+	if w.State != cluster.Ready || !r.Resources.Fits(w.Capacity) ||
+		len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 {
+		return false
+	}
+	for _, id := range r.Volumes {
+		if _, here := w.Volumes[id]; !here {
+			return false
+		}
+	}
+	j := judging{brief: true}
+	judgeAttributes(r, w, &j)
+	return !j.refused
 }

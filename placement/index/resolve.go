@@ -41,7 +41,11 @@ func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.
 		slices.SortFunc(r.Fleet.Affinity[i], compareValues)
 	}
 	for i, sp := range r.Scheduling.Spread {
-		r.Fleet.Spread[i] = x.spread(r.App, sp.Attribute)
+		if sp.MaxSkew == 0 {
+			r.Fleet.Spread[i] = x.spread(r.App, sp.Attribute, nil)
+		} else {
+			r.Fleet.Spread[i] = x.spread(r.App, sp.Attribute, x.open(&r, sp.Attribute))
+		}
 	}
 	return r
 }

@@ -84,12 +84,12 @@ func (x *Index) leaveValues(i int32, rec *cluster.Record) {
 }
 
 // spread returns how many machines of an app each value of an attribute has. Of the values that have none, one stands
-// for all.
-func (x *Index) spread(app, attribute string) map[string]int {
+// for all. Where open is set, only its values count.
+func (x *Index) spread(app, attribute string, open map[string]bool) map[string]int {
 	c := x.valuesOf(attribute)
 	out := map[string]int{}
 	for _, s := range x.running(app) {
-		if id := c.ofRow[s.row]; id > 0 {
+		if id := c.ofRow[s.row]; id > 0 && (open == nil || open[c.texts[id]]) {
 			out[c.texts[id]] += int(s.machines)
 		}
 	}
@@ -99,9 +99,23 @@ func (x *Index) spread(app, attribute string) map[string]int {
 		}
 	}
 	for _, text := range c.sorted {
-		if out[text] == 0 {
+		if out[text] == 0 && (open == nil || open[text]) {
 			out[text] = 0
 			break
+		}
+	}
+	return out
+}
+
+// open returns the values of an attribute that a worker has which may take the request: see placement.Request.OpenAt. It looks at
+// workers until each value is known to be open.
+func (x *Index) open(r *placement.Request, attribute string) map[string]bool {
+	c, out := x.valuesOf(attribute), map[string]bool{}
+	for i := range c.ofRow {
+		if id := c.ofRow[i]; id > 0 && x.rows[i].used && !out[c.texts[id]] && r.OpenAt(&x.rows[i].rec) {
+			if out[c.texts[id]] = true; len(out) == len(c.workers) {
+				break
+			}
 		}
 	}
 	return out
