@@ -128,6 +128,18 @@ func (r Route) KeptHere() bool {
 	return r.Verb == VerbCreate && slices.Contains([]Kind{KindApp, KindService, KindJob, KindNamespace}, r.Kind)
 }
 
+// Shared reports whether the operation changes what all members of a cluster are to know alike when it is answered. Of
+// machines it is only that one is gone: all else is asked for at its own worker.
+func (r Route) Shared() bool {
+	return !r.Verb.Reads() && r.Verb != VerbExec && r.Media == "" && (r.AtWorker() || slices.Contains([]Kind{KindApp,
+		KindSecret, KindService, KindPolicy, KindNamespace, KindPrice, KindToken}, r.Kind))
+}
+
+// AtWorker reports whether the operation changes what a worker says of itself.
+func (r Route) AtWorker() bool {
+	return slices.Contains([]Kind{KindVolume, KindSnapshot, KindImage, KindWorker}, r.Kind) || r.Op == DestroyMachine
+}
+
 // Routes returns the whole API.
 func Routes() []Route {
 	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), serviceRoutes(), releaseRoutes(),

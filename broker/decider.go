@@ -92,7 +92,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 	now := time.Now()
 	d.sweep(now)
 	h := d.held[claimKey(c)]
-	if h != nil && h.over(now, c) {
+	if h != nil && (h.over(now, c) || h.made && d.directory.Gone(h.machine)) {
 		d.drop(claimKey(c), h, cluster.MayBeMade)
 		h = nil
 	}

@@ -328,6 +328,9 @@ func (f *fakeFleet) Named(_ context.Context, _, name string) (string, error) {
 	return "", nil
 }
 
+// Gone is false: nobody tells of what is over.
+func (f *fakeFleet) Gone(string) bool { return false }
+
 // Keyed is the hook; without one nobody has told of a key.
 func (f *fakeFleet) Keyed(_ context.Context, _, hash string, ask bool, _ time.Time) (*Keyed, error) {
 	if f.keyed == nil {

@@ -77,6 +77,8 @@ type Directory interface {
 	Find(ctx context.Context, app, id string) (Worker, *machine.Machine, error)
 	// Named returns the id of the machine of an app that has a name; "" where none has.
 	Named(ctx context.Context, app, name string) (id string, err error)
+	// Gone reports whether a worker has told lately that it has a machine no more.
+	Gone(machine string) bool
 	// Keyed returns the machine that was made under a key of an app, as far as workers have told; nil where none is
 	// known. With ask all workers are asked too, and one that may have made the machine and cannot be asked makes it
 	// Unavailable; one that was dead when the key was drawn has made nothing with it. hash is cluster.HashKey, drawn is zero
@@ -170,6 +172,12 @@ const (
 	CodeGone        = "worker_gone" // it has not been heard of for a while, and was not tried
 )
 
+// NotAsked reports whether an error says that the worker surely was not asked.
+func NotAsked(err error) bool {
+	code := fault.CodeOf(err)
+	return fault.Is(err, fault.Unavailable) && (code == CodeUnreachable || code == CodeGone)
+}
+
 // answerOf returns what a worker's answer means to a buyer.
 func answerOf(err error) market.Answer {
 	if err == nil {
@@ -180,7 +188,7 @@ func answerOf(err error) market.Answer {
 		return market.Answer{Refused: &refusal}
 	}
 	switch {
-	case f.Kind == fault.Unavailable && (f.Code == CodeUnreachable || f.Code == CodeGone):
+	case NotAsked(err):
 		return market.Answer{NotSent: true}
 	case f.Kind == fault.Unavailable || f.Kind == fault.Timeout || endedWaiting(err):
 		return market.Answer{Lost: true}

@@ -97,11 +97,13 @@ func (e *Edit) Machine(m Machine) {
 		return
 	}
 	m.Granted = time.Time{}
+	e.f.gone.back(m.ID)
 	e.enter(&m)
 }
 
 // Gone enters that a worker no longer has a machine.
 func (e *Edit) Gone(worker cluster.WorkerID, id string) {
+	e.f.gone.add(id, e.now)
 	if m, known := e.f.next.machines.Get(&Machine{ID: id, Worker: worker}); known {
 		e.f.drop(m)
 	}

@@ -28,7 +28,8 @@ type Fleet struct {
 	// changedAt is when next last changed.
 	changedAt time.Time
 	regions   map[cluster.Region]int
-	sought    Worker     // what Edit.worker searches with: to make it anew for each search costs the collector
+	sought    Worker // what Edit.worker searches with: to make it anew for each search costs the collector
+	gone      departed
 	granted   []*Machine // machines entered by Granted, oldest first; some may have been told of since
 }
 
@@ -143,6 +144,9 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 		return
 	}
 	f.Update(func(e *Edit) {
+		if f.gone.has(m.ID, e.now) {
+			return
+		}
 		x := Summary(m)
 		if old, known := f.next.machines.Get(&x); known && !old.expired() {
 			return

@@ -271,17 +271,22 @@ func (d *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome,
 		func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
 
-// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, and those of this
-// process. Of destroyed machines the fleet knows nothing, so for them it is all workers.
+// fewWorkers is how many workers are all asked for a list, so that it has what another member was answered a moment ago. Of
+// more only those are asked that the fleet says have something.
+const fewWorkers = 16
+
+// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this process, and
+// where there are few all that can be heard. Of destroyed machines the fleet knows nothing, so for them it is all workers.
 func (d *directory) having(app string, destroyed bool) []Worker {
 	if app == "" || destroyed {
 		return d.workers()
 	}
-	has := map[cluster.WorkerID]bool{}
-	for _, id := range d.fleet.Snapshot().WorkersOf(app) {
+	now, has := d.fleet.Snapshot(), map[cluster.WorkerID]bool{}
+	for _, id := range now.WorkersOf(app) {
 		has[id] = true
 	}
-	return d.those(func(x *fleet.Worker) bool { return x.Own || has[x.ID] })
+	few := now.Len() <= fewWorkers
+	return d.those(func(x *fleet.Worker) bool { return x.Own || has[x.ID] || few && x.Reachable() })
 }
 
 // mayHave reports whether a worker is known to have machines of an app, or volumes, which may be the app's.

@@ -50,6 +50,9 @@ type Options struct {
 	LostAfter time.Duration
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
+	// Agree waits until the other members that can be heard know what this one knows; worker says that a worker has changed,
+	// too. nil: this process is alone.
+	Agree func(ctx context.Context, worker bool)
 	// Images says which images the releases of services mean; nil: they are as they are named.
 	Images Images
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
@@ -101,7 +104,7 @@ func New(o Options) (*Gateway, error) {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(counts...)
-	front := &front{o.judge(), o.Full, o.Log, metrics}
+	front := &front{o.judge(), o.Full, o.Agree, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
 		return nil, err
@@ -117,6 +120,9 @@ func (o *Options) fill() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Agree == nil {
+		o.Agree = func(context.Context, bool) {}
 	}
 	if o.Full == nil {
 		o.Full = func() error { return nil }

@@ -73,6 +73,9 @@ func (f known) Named(ctx context.Context, app, name string) (string, error) {
 	return f.holder(ctx, app, name), nil
 }
 
+// Gone looks the machine up.
+func (f known) Gone(machine string) bool { return f.fleet.Gone(machine) }
+
 // Keyed looks the key up, and asks the workers where that is wanted: they have not told of what was made last, nor of
 // what is over.
 func (f known) Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*broker.Keyed, error) {

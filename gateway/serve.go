@@ -70,6 +70,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 type front struct {
 	judge   func(secret string) (api.Token, error)
 	full    func() error // why nothing new is kept here
+	agree   func(ctx context.Context, worker bool)
 	log     *slog.Logger
 	metrics *metrics
 }
@@ -300,6 +301,9 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 		if rt.KeptHere() {
 			do = f.unlessFull(do)
 		}
+		if rt.Shared() {
+			do = f.agreed(rt, do)
+		}
 		do = f.forWhoMay(rt, do)
 		mux.Handle(string(rt.Op), f.handle(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
@@ -332,6 +336,38 @@ func (f *front) unlessFull(do handler) handler {
 		return do(w, r)
 	}
 }
+
+// agreed answers a change when all members that can be heard know of it: a client that was answered here may ask any of them
+// next.
+func (f *front) agreed(rt api.Route, do handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		return do(&agreeing{ResponseWriter: w, agree: func() { f.agree(r.Context(), rt.AtWorker()) }}, r)
+	}
+}
+
+// agreeing calls agree before it writes that a change was made.
+type agreeing struct {
+	http.ResponseWriter
+	agree func() // nil: it was called
+}
+
+func (w *agreeing) WriteHeader(code int) {
+	if w.agree != nil && code < http.StatusMultipleChoices {
+		w.agree()
+	}
+	w.agree = nil
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *agreeing) Write(p []byte) (int, error) {
+	if w.agree != nil {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *agreeing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // refuseUnimplemented registers the parts of the Machines API that souk does not serve.
 func (f *front) refuseUnimplemented(mux *http.ServeMux, allow map[string][]string) {

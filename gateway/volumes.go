@@ -193,8 +193,13 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		}
 		c.Spec.Region = region
 		v, err := w.Volume(ctx, c)
-		if f := fault.As(err); f == nil || f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota {
-			// what it may spend is the same everywhere
+		f := fault.As(err)
+		switch {
+		case f == nil:
+			return v, nil
+		case broker.NotAsked(err): // it died a moment ago, and has made nothing
+			a.directory.contact.Called(w.ID(), false)
+		case f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota: // what it may spend is the same everywhere
 			return v, err
 		}
 	}

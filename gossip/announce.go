@@ -16,6 +16,9 @@ func payloadOf(kind registry.Kind, key string, v any) ([]byte, error) {
 	return raw, nil
 }
 
+// AnnounceNow writes what was announced to the registry, where others find it.
+func (c *Cluster) AnnounceNow() { c.announcer.announce() }
+
 // Announce tells what this worker is now. A record that differs only in its time and version is not told. Like the
 // other announcements it hands over and returns: the record is signed, is in this member's own view and goes to the
 // others soon after. What is announced before Begin is part of what Begin tells.

@@ -64,6 +64,19 @@ func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
 	return anybody, regular || owners < int(e.c.members.count.Load()-1)/2
 }
 
+// PullFrom learns all that a member knows.
+func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
+	m, known := c.members.get(id)
+	if !known || m.State != cluster.MemberAlive {
+		return fault.New(fault.Unavailable, "pull", "member %s is not heard", id)
+	}
+	e := c.antiEntropy
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	_, err := e.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return e.c.reg.Digest(a) })
+	return err
+}
+
 // exchange pulls all that a member knows and we do not.
 func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)

@@ -94,6 +94,8 @@ type Member struct {
 	keysAsked  time.Time     // when an issuer was last asked for keys in vain; followKeys' own
 	keysDue    chan struct{} // somebody waits for a rotation to go on
 	holders    keyHolders
+	agreement  agreement
+	imports    imports
 	tokens     atomic.Pointer[Tokens] // nil: there are none yet
 }
 
@@ -248,7 +250,7 @@ func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.signer(),
 		Members: m.addresses,
-		Known:   m.known, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards,
+		Known:   m.known, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Learner: m,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },

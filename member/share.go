@@ -62,9 +62,10 @@ func (m *Member) Import(ctx context.Context, c *catalog.Catalog) {
 		}
 		if resync {
 			i.all()
-			continue
+		} else {
+			i.changes(changes)
 		}
-		i.changes(changes)
+		m.imports.reached(watch.Index())
 	}
 }
 

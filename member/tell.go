@@ -23,6 +23,8 @@ type reporter struct {
 	mu   sync.Mutex
 	rec  *cluster.Record // nil: the others have been told
 	wake chan struct{}
+
+	telling sync.Mutex // held while rec is taken and told
 }
 
 func (t *reporter) put(r cluster.Record) {
@@ -50,14 +52,21 @@ func (m *Member) tellRecords(ctx context.Context) {
 			return
 		case <-m.tell.wake:
 		}
-		if r := m.tell.take(); r != nil {
-			m.failed("record", m.cluster.Announce(*r))
-		}
+		m.tellRecord()
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(tellEvery):
 		}
+	}
+}
+
+// tellRecord tells the others the worker's newest record, where they have not been told.
+func (m *Member) tellRecord() {
+	m.tell.telling.Lock() // or who comes second would find nothing to tell that is not told yet
+	defer m.tell.telling.Unlock()
+	if r := m.tell.take(); r != nil {
+		m.failed("record", m.cluster.Announce(*r))
 	}
 }
 

@@ -244,7 +244,7 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		options.Tokens = n.tokens
 		options.Evictions = member.NewEvictions(m, n.tokens, n.catalog)
 		options.Cluster, options.Peers, options.Self, options.Stewards = m, m, m.ID(), m.Stewards
-		options.LostAfter = m.LostAfter()
+		options.LostAfter, options.Agree = m.LostAfter(), m.Agree
 	}
 	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {
 		if w, here := own[id]; here || n.o.Member == nil {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/gossip/gossiptest"
@@ -199,8 +201,10 @@ func TestANewKeyBesideADeadMember(t *testing.T) {
 // All are made, four at each worker.
 func TestASpreadHoldsInTheCluster(t *testing.T) {
 	t.Parallel()
-	c := begin(t, 3)
-	c.Meet()
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()}) // of a cut this is not
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
 	for i := range 12 {
 		l := launch(fmt.Sprintf("spread-%d", i))
@@ -224,5 +228,75 @@ func TestASpreadHoldsInTheCluster(t *testing.T) {
 		if n != 4 {
 			t.Errorf("%s has %d of %d machines: %v", w, n, len(machines), at)
 		}
+	}
+}
+
+// spreadLaunch is a launch that must be spread evenly over the workers.
+func spreadLaunch(name string) *machine.Launch {
+	l := launch(name)
+	l.Scheduling = &machine.Scheduling{Spread: []machine.Spread{{Attribute: "worker", MaxSkew: 1}}}
+	return l
+}
+
+// TestWhatIsDestroyedCountsNoMore: six machines of a spread app are made, destroyed, and others made at once, five times, at
+// members that are drawn: none is refused for those that are over, and no member counts these.
+func TestWhatIsDestroyedCountsNoMore(t *testing.T) {
+	t.Parallel()
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 5 {
+		n := []int{6, 3, 4, 1, 5}[round]
+		var ids []string
+		for i := range n {
+			m, err := c.Client((round+i)%3).Launch(t.Context(), app, spreadLaunch(fmt.Sprint("re-", i)),
+				client.LaunchOptions{})
+			if err != nil {
+				t.Fatalf("round %d, machine %d: %v", round, i, err)
+			}
+			ids = append(ids, m.ID)
+		}
+		for i, id := range ids {
+			if _, err := c.Client((round+2*i)%3).Destroy(t.Context(), app, id, "", true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for k := range 3 {
+			if list, err := c.Client(k).Apps(t.Context()); err != nil || list[0].MachineCount != 0 {
+				t.Errorf("round %d at %d, all destroyed: %+v, %v", round, k, list, err)
+			}
+		}
+	}
+}
+
+// TestASpreadLeavesClosedWorkersOut: one of three workers is cordoned. Machines that must be spread evenly go to the two
+// others, one by one and as a gang, as evenly as if there were no third.
+func TestASpreadLeavesClosedWorkersOut(t *testing.T) {
+	t.Parallel()
+	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
+	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	closed := api.WorkerCordon{Owner: "test", Reason: "test"}
+	if _, err := c.Client(1).CordonWorker(t.Context(), string(c.Worker(2)), closed); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if _, err := c.Client(i%3).Launch(t.Context(), app, spreadLaunch(""), client.LaunchOptions{}); err != nil {
+			t.Errorf("machine %d: %v", i, err)
+		}
+	}
+	gang := api.GangRequest{Size: 5, Launch: spreadLaunch("")}
+	if _, err := c.Client(0).LaunchGang(t.Context(), app, gang); err != nil {
+		t.Errorf("a gang: %v", err)
+	}
+	at := map[cluster.WorkerID]int{}
+	list, err := c.Client(0).Machines(t.Context(), app, client.ListOptions{})
+	for _, m := range list {
+		at[m.Worker]++
+	}
+	if err != nil || at[c.Worker(0)] != 5 || at[c.Worker(1)] != 5 || at[c.Worker(2)] != 0 {
+		t.Errorf("%v, %v", at, err)
 	}
 }

@@ -63,6 +63,7 @@ type Options struct {
 	// Claims decides what must be unique in an app; nil: this member decides nothing.
 	Claims   Decider
 	Stewards Stewards // nil: this member carries no services
+	Learner  Learner  // nil: this member learns from no other one when that asks
 	Limits   Limits
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now

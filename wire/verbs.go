@@ -154,6 +154,7 @@ func routes() map[string]route {
 		pathKeys:    {role: pki.Issuer, serve: (*Server).keys},
 		pathClaim:   {role: pki.Gateway, serve: (*Server).claim},
 		pathSteward: {role: pki.Gateway, serve: (*Server).steward},
+		pathAgree:   {role: pki.Gateway, serve: (*Server).agree},
 
 		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
 		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},
