@@ -181,7 +181,7 @@ func (m *Machine) Unfit() string {
 		return ""
 	}
 	for _, ch := range m.Checks {
-		if ch.Status != CheckPassing && m.gates(ch.Name) {
+		if ch.Status != CheckPassing && m.Gates(ch.Name) {
 			said, _, _ := strings.Cut(ch.Output, "\n")
 			if said == CheckWaits {
 				said = "it has said nothing yet"
