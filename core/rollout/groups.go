@@ -57,6 +57,7 @@ type side struct {
 	off     bool // its job is turned off
 	changed bool // the rollout makes its machines anew
 	apart   bool // no request goes to those that are made, until they are admitted
+	beside  bool // a canary of one replica: its old machine stays beside the new one until the step is over
 }
 
 // aim says what is in force and what was before it.
@@ -205,14 +206,13 @@ func (p *pass) group(name string, gated bool) bool {
 		b.all = b.all && !(goal.apart && len(views[i].of) > 0 && views[i].of[0].Cordoned)
 	}
 	allow := p.allow(goal, old, b.news, gated)
+	first := p.firstNew(views, old, allow, &b)
 	whole, step := true, 0
 	for i := range views {
 		v, to := &views[i], goal
 		p.wanted[v.slot] = true
 		switch {
-		case v.fresh():
-		case b.news < allow:
-			b.news++
+		case v.fresh(), first[i]:
 		case old != nil && v.slot.Index < old.n:
 			to = old
 			v.of, v.others = p.split(v.slot, old)
@@ -235,6 +235,22 @@ func (p *pass) group(name string, gated bool) bool {
 		p.short = p.short || gated || step < min(allow, goal.n)
 	}
 	return whole
+}
+
+// firstNew returns which slots are to have what the release says besides those that have it: as many as are allowed, those
+// first that have no machine of the release before, so that none goes for them.
+func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
+	first := map[int]bool{}
+	for _, without := range []bool{true, false} {
+		for i := range views {
+			lacks := old == nil || views[i].slot.Index >= old.n
+			if !views[i].fresh() && !first[i] && lacks == without && b.news < allow {
+				first[i] = true
+				b.news++
+			}
+		}
+	}
+	return first
 }
 
 func (p *pass) makes(s Slot, to *side) bool {
@@ -300,7 +316,22 @@ func (p *pass) allow(goal, old *side, news int, gated bool) int {
 	if p.progress.Step >= len(steps) {
 		return goal.n
 	}
-	return max(1, (steps[p.progress.Step].Percent*goal.n+99)/100)
+	goal.beside = goal.n == 1 && old.n > 0
+	return goal.group.newAt(p.progress.Step, goal.n)
+}
+
+// newAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: one at least,
+// and one less than all, so that what is not proven never serves alone. The only one has a machine of each release, or
+// where two cannot be up at once that of the older one.
+func (g *Group) newAt(step, n int) int {
+	switch k := max(1, (g.steps()[step].Percent*n+99)/100); {
+	case n == 1 && g.Order() == StopFirst:
+		return 0
+	case n == 1:
+		return 1
+	default:
+		return min(k, max(0, n-1))
+	}
 }
 
 // counts reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
@@ -328,7 +359,7 @@ func (p *pass) proves(m *Standing, g *Group, others bool) bool {
 // done reports whether nothing is to be done for a slot any more, as far as the rollout goes. One that has what it had
 // before is left out of that, and one that failed where others go on.
 func (p *pass) done(v *view, to *side) bool {
-	others := slices.ContainsFunc(v.others, func(m *Standing) bool { return !m.Unheard })
+	others := !to.beside && slices.ContainsFunc(v.others, func(m *Standing) bool { return !m.Unheard })
 	switch {
 	case v.failure != nil && to.group.onFailure() == GoOn:
 		return true
@@ -474,7 +505,7 @@ func (p *pass) keep(v *view, to *side, b *budget) {
 		p.remove(twin, "another machine stands for "+v.slot.String())
 	}
 	held := p.hold(first)
-	goes := v.ok && (!to.apart || b.all)
+	goes := v.ok && (!to.apart || b.all) && !to.beside
 	p.wants = p.wants || p.judged && !v.ok && !held && to.changed && v.failure == nil
 	switch {
 	case goes:
@@ -482,7 +513,8 @@ func (p *pass) keep(v *view, to *side, b *budget) {
 			p.remove(m, "one of the newer release stands for "+v.slot.String())
 		}
 	case len(v.others) > 0:
-		p.wants = p.wants || !held && (p.judged && v.failure == nil || first.Ready || !p.late(v.slot, to))
+		rests := held || to.beside && v.ok
+		p.wants = p.wants || !rests && (p.judged && v.failure == nil || first.Ready || !p.late(v.slot, to))
 		p.keepOne(v.others)
 	}
 	switch {

@@ -121,7 +121,7 @@ func (r *Rollout) waits(over int, fresh func(string) int) (waits bool) {
 			continue
 		}
 		n := r.Head.Wanted(g, r.Scaled)
-		if fresh(g.Name) < min(n, max(1, (steps[over].Percent*n+99)/100)) {
+		if fresh(g.Name) < g.newAt(over, n) {
 			return false
 		}
 		waits = waits || steps[over].For == nil
