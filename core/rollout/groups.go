@@ -582,6 +582,11 @@ func (p *pass) surplus() {
 		}
 		old := p.old[slot.Group]
 		for _, m := range p.by[slot] {
+			if p.needsOld(slot.Group, old) && m.Spec == old.spec && p.ofUse(m) {
+				p.goal[slot.Group].beside = false // one is enough
+				p.revive(m)
+				continue
+			}
 			if kept && old != nil && slot.Index < old.n {
 				p.revive(m)
 				continue
@@ -589,6 +594,14 @@ func (p *pass) surplus() {
 			p.remove(m, slot.String()+" is not wanted any more")
 		}
 	}
+}
+
+// needsOld reports whether the only replica of a group is at a canary's step without a machine of the release before: it was
+// scaled to one meanwhile.
+func (p *pass) needsOld(group string, old *side) bool {
+	goal := p.goal[group]
+	return goal != nil && goal.beside && old != nil && goal.group.Order() == StartFirst &&
+		!slices.ContainsFunc(p.by[Slot{group, 0}], func(m *Standing) bool { return m.Spec == old.spec })
 }
 
 // wholly reports whether each group is as it is to be.
