@@ -73,6 +73,7 @@ type ServiceInfo struct {
 	Load     int              `json:"load"`   // requests or connections under way, of all members, as last told
 	Held     int              `json:"held"`   // requests that wait at the member that answers
 	Machines []ServiceMachine `json:"machines"`
+	Groups   []string         `json:"groups,omitempty"` // of the app's service that the machines are of, sorted
 }
 
 // ServiceMachine is a machine behind a service.
@@ -106,6 +107,8 @@ type RouteInfo struct {
 	Spares   int      `json:"spares"`             // machines that are asleep and that a request can wake
 	Warm     int      `json:"warm"`               // spares that are to be asleep
 	Made     int      `json:"create_up_to"`       // machines, when more are made; 0: none is made
+	// Groups are those of the app's service whose machines answer, sorted: of several each gets a part of the requests.
+	Groups   []string `json:"groups,omitempty"`
 	Shadowed []string `json:"shadowed,omitempty"` // other apps that say the same, and do not get it
 	Problem  string   `json:"problem,omitempty"`
 }

@@ -112,6 +112,9 @@ func servicesOf(s *fleet.Snapshot, app string, doors *api.Doors) []*api.ServiceI
 				byGroup[group] = g
 			}
 			g.Machines = append(g.Machines, one)
+			if m.Replica != nil {
+				g.Groups = withGroups(g.Groups, m.Replica.Group)
+			}
 			g.Load += m.Load
 			if b := (routing.Backend{Power: routing.PowerOf(m.State), Autostart: x.Autostart == nil || *x.Autostart,
 				Cordoned: m.Cordoned, Unheard: !heard}); b.Sleeps() {
@@ -125,6 +128,16 @@ func servicesOf(s *fleet.Snapshot, app string, doors *api.Doors) []*api.ServiceI
 	return slices.SortedFunc(maps.Values(byGroup), func(a, b *api.ServiceInfo) int {
 		return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Port, b.Port), slices.Compare(a.Hosts, b.Hosts))
 	})
+}
+
+// withGroups adds to a sorted list of groups those that it lacks.
+func withGroups(list []string, more ...string) []string {
+	for _, group := range more {
+		if at, there := slices.BinarySearch(list, group); !there {
+			list = slices.Insert(list, at, group)
+		}
+	}
+	return list
 }
 
 // serviceInfo tells of a service what its config says.
@@ -218,7 +231,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	var order []*api.RouteInfo
 	add := func(x api.RouteInfo, s *api.ServiceInfo, wins bool) {
 		x.App, x.Inside, x.Up, x.Machines = s.App, s.Port, s.Up, len(s.Machines)
-		x.Spares, x.Warm, x.Made = s.Spares, s.Warm, s.CreateUpTo
+		x.Spares, x.Warm, x.Made, x.Groups = s.Spares, s.Warm, s.CreateUpTo, slices.Clone(s.Groups)
 		key := x.Host + ":" + strconv.Itoa(x.Port)
 		old := byKey[key]
 		switch {
@@ -226,7 +239,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 			byKey[key] = &x
 			order = append(order, &x)
 		case old.App == x.App:
-			old.Up, old.Machines = old.Up+x.Up, old.Machines+x.Machines
+			old.Up, old.Machines, old.Groups = old.Up+x.Up, old.Machines+x.Machines, withGroups(old.Groups, x.Groups...)
 			old.Spares, old.Warm, old.Made = old.Spares+x.Spares, old.Warm+x.Warm, old.Made+x.Made
 		case wins:
 			x.Shadowed = append(old.Shadowed, old.App)

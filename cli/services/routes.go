@@ -18,7 +18,8 @@ func Routes(c *cli.Env) *cobra.Command {
 come in there. A name without a dot stands below each of the member's domains, a whole name for itself.
 
 A name or a port is the app's that has it first. Where two apps got one at the same moment, the first by name gets the
-requests; the others are named beside it.`,
+requests; the others are named beside it. Of a service GROUPS says whose machines answer: several groups that answer to one
+name, or at one port, each get a part of the requests. Give them "hosts" of their own where that is not meant.`,
 		Example: "  souk routes\n  souk routes --json | jq -r '.routes[].url'",
 		Args:    cli.Args(0, 0, "no argument")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -55,6 +56,10 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 	if made {
 		head = append(head, cli.Keep("SPARES"), cli.Drop("MADE", 1))
 	}
+	grouped := slices.ContainsFunc(list.Routes, func(r api.RouteInfo) bool { return len(r.Groups) > 0 })
+	if grouped {
+		head = slices.Insert(head, 2, cli.Keep("GROUPS").Cut(8))
+	}
 	if noted {
 		head = append(head, cli.Keep("NOTE").Cut(16))
 	}
@@ -74,6 +79,9 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 		if made {
 			row = append(row, sparesCell(r.Spares, r.Warm), cli.Cell{Text: madeText(r.Made)})
 		}
+		if grouped {
+			row = slices.Insert(row, 2, cli.Cell{Text: strings.Join(r.Groups, " ")})
+		}
 		if noted {
 			row = append(row, cli.Cell{Text: noteOf(r), Colour: "33"})
 		}
@@ -87,6 +95,9 @@ func noteOf(r *api.RouteInfo) string {
 	var parts []string
 	if len(r.Shadowed) > 0 {
 		parts = append(parts, "also wanted by "+strings.Join(r.Shadowed, ", ")+", and not theirs")
+	}
+	if len(r.Groups) > 1 {
+		parts = append(parts, fmt.Sprintf("each of %d groups gets a part of the requests", len(r.Groups)))
 	}
 	if r.Problem != "" {
 		parts = append(parts, r.Problem)
