@@ -3,6 +3,8 @@ package proxy_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -260,4 +262,48 @@ func TestAMachineIsAboutToCome(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAPortWhoseMachineIsAboutToCome stays open, and a connection waits for the next machine; once none is to come it closes.
+func TestAPortWhoseMachineIsAboutToCome(t *testing.T) {
+	t.Parallel()
+	p := &ports{open: map[int]net.Listener{}}
+	var wanted atomic.Bool
+	wanted.Store(true)
+	service := portOf(7000)
+	r := newRig(t, func(o *proxy.Options) {
+		o.Listen = p.listen
+		o.Kept = func(string) (k proxy.Kept) {
+			if wanted.Load() {
+				k.Groups = [][]machine.Service{{service}}
+			}
+			return k
+		}
+	})
+	hello := func(c net.Conn) { _, _ = io.WriteString(c, "hello") }
+	r.host.add("db", "m1", machine.Started, service, hello)
+	waittest.Until(t, "the port is open", func() bool { return p.at(7000) != nil })
+	addr := p.at(7000).Addr().String()
+	says := func() (string, error) {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		raw, err := io.ReadAll(c)
+		return string(raw), err
+	}
+	if got, err := says(); got != "hello" {
+		t.Error(got, err)
+	}
+	r.host.set("m1", machine.Destroyed)
+	r.host.own.Gone("m1")
+	<-time.After(300 * time.Millisecond) // three looks at what is wanted
+	time.AfterFunc(300*time.Millisecond, func() { r.host.add("db", "m2", machine.Started, service, hello) })
+	if got, err := says(); got != "hello" {
+		t.Error(got, err)
+	}
+	wanted.Store(false)
+	r.host.own.Gone("m2")
+	waittest.Until(t, "the port is closed", func() bool { _, err := says(); return err != nil })
 }

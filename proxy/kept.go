@@ -43,6 +43,12 @@ func (k *Kept) has(key key) bool {
 	return false
 }
 
+// comesBack reports whether an app is to have machines with a port, though none has it now.
+func (p *Proxy) comesBack(app string, port int) bool {
+	kept := p.kept(app)
+	return kept.has(key{app: app, port: port})
+}
+
 // keyKept returns which machines a name means that no machine has now: those of an app that is kept, which are about to
 // come. Names of services[].hosts are known that were asked for in the last minute.
 func (p *Proxy) keyKept(name string) (key, bool) {

@@ -98,6 +98,10 @@ func portsOfApps(outside iter.Seq[fleet.Outside]) map[int]string {
 func (a *ports) follow(wanted map[int]string) (again time.Duration) {
 	for port, x := range a.open {
 		if _, is := wanted[port]; !is {
+			if app := x.door.Load().App; a.p.comesBack(app, port) {
+				wanted[port] = app
+				continue
+			}
 			x.close()
 			x.door.Load().end()
 			delete(a.open, port)
