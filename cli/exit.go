@@ -137,7 +137,7 @@ func exitOfFault(f *fault.Error) int {
 	case fault.Conflict, fault.Precondition:
 		return exitConflict
 	case fault.Exhausted:
-		if f.Code == "never_fits" {
+		if f.Code == "never_fits" || f.Code == "volume_never_fits" {
 			return exitInvalid
 		}
 		return exitFull

@@ -23,6 +23,8 @@ func TestExitCode(t *testing.T) {
 		{fault.New(fault.Unavailable, "", "x"), 69},
 		{fault.New(fault.Exhausted, "no_capacity", "x"), 75},
 		{fault.New(fault.Exhausted, "never_fits", "x"), 78},
+		{fault.New(fault.Exhausted, "volume_never_fits", "x"), 78},
+		{fault.New(fault.Exhausted, "never_fits", "x"), 78},
 		{fault.New(fault.Denied, "", "x"), 77},
 		{fault.New(fault.Invalid, "", "x"), 78},
 		{fault.New(fault.Unimplemented, "", "x"), 78},

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
 
@@ -145,7 +146,7 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 		}
 		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
 	}
-	e := fault.New(fault.Exhausted, "never_fits",
+	e := fault.New(fault.Exhausted, market.CodeNeverFits,
 		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or "+
 			"add a larger worker",
 		strings.Join(why[:min(len(why), 3)], "; "))

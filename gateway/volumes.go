@@ -72,6 +72,9 @@ func volumeName(s string) bool {
 	return s != "" && len(s) <= maxVolumeNameLength
 }
 
+// codeVolumeNeverFits is never_fits of a volume, which the Machines API answers with another status.
+const codeVolumeNeverFits = "volume_never_fits"
+
 // volumesAPI serves volumes.
 type volumesAPI struct {
 	catalog   volumeCatalog
@@ -203,7 +206,14 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 			return v, err
 		}
 	}
-	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity", Scope: fault.ScopeRegion,
+	code, never := "no_volume_capacity", len(view.Workers) > 0
+	for i := range view.Workers {
+		never = never && policy.Judge(&req, &view.Workers[i]).Never
+	}
+	if never {
+		code = codeVolumeNeverFits
+	}
+	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeRegion,
 		Resource: "disk", Detail: ranked,
 		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB%s; ask for less, or "+
 			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB, fullDisk(ranked))}

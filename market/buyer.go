@@ -174,6 +174,9 @@ func unconnected(e *fault.Error, port bool) *fault.Error {
 	return e
 }
 
+// CodeNeverFits is the code of a refusal that would stand if the worker, or each that there is, were empty and ready.
+const CodeNeverFits = "never_fits"
+
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.
 func (b *Buyer) exhausted() error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.buyer"}
@@ -224,7 +227,7 @@ func (b *Buyer) exhausted() error {
 	}
 	advice := constraintAdvice(&b.req, b.view, verdicts)
 	if never {
-		e.Code = "never_fits"
+		e.Code = CodeNeverFits
 	} else {
 		e.RetryAfter = 5 * time.Second
 	}

@@ -326,9 +326,22 @@ func (g *GangBuyer) fail() Batch {
 	if g.try != 1 {
 		tries = fmt.Sprintf("%d tries", g.try)
 	}
+	if g.neverFits() {
+		e.Code, e.RetryAfter = CodeNeverFits, 0
+	}
 	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %s: %s", g.req.Min, len(g.req.Members), tries,
 		g.shortfall())
 	return Batch{Done: true, Err: e}
+}
+
+// neverFits reports whether no worker could take a member of the gang even if it were empty.
+func (g *GangBuyer) neverFits() bool {
+	for i := range g.view.Workers {
+		if v := g.policy.Judge(&g.req.Members[0], &g.view.Workers[i]); v.Fits || !v.Never {
+			return false
+		}
+	}
+	return len(g.view.Workers) > 0
 }
 
 // shortfall says how many members the view has room for, and what stops the next.

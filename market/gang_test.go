@@ -300,3 +300,38 @@ func TestGangRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusalThatStands: a machine that is larger than the worker is refused with one code, whether it is new, is resized, or is
+// one of a gang; one that is too large only now with another.
+func TestARefusalThatStands(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	sized := func(id string, cpu int64) placement.Request {
+		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{CPU: cpu}}
+	}
+	for want, cpu := range map[string]int64{market.CodeNeverFits: 9000, "no_capacity": 3000} {
+		s := market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Region: "ams",
+			Capacity: cluster.Resources{CPU: 4000, Memory: 4000}})
+		for _, id := range []string{"first", "second"} {
+			if err := s.Grant(now, sized(id, 1000), "", true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		view := cluster.View{Workers: []cluster.Record{s.Record(now)}}
+		gang, err := market.NewGangBuyer(market.GangRequest{ID: "g", Min: 2,
+			Members: []placement.Request{sized("m", cpu), sized("n", cpu)}, Until: now.Add(-time.Second)}, view,
+			placement.Default(), rand.New(rand.NewPCG(1, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := gang.Step(now, nil)
+		for name, err := range map[string]error{
+			"new":     s.Grant(now, sized("m", cpu), "", true),
+			"resized": s.Resize(now, "first", cluster.Resources{CPU: cpu + 500}),
+			"a gang":  out.Err,
+		} {
+			if fault.CodeOf(err) != want {
+				t.Errorf("%s, of %dm: %v", name, cpu, err)
+			}
+		}
+	}
+}

@@ -379,6 +379,9 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 	args ...any) *fault.Error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Op: "market.seller"}
 	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)
+	if v.Never {
+		e.Code = CodeNeverFits
+	}
 	if format != "" {
 		e.Text = fmt.Sprintf(format, args...)
 		e.RetryAfter = time.Second
