@@ -18,6 +18,10 @@ func TestDisagreement(t *testing.T) {
 				", of 2 workers"}},
 		}
 	}
+	twin := func(e api.Examination) api.Examination {
+		e.Findings = append(e.Findings, cluster.Finding{Name: member.FindingTwin, Have: "another"})
+		return e
+	}
 	a, b := cluster.Member{ID: "a", State: cluster.MemberAlive}, cluster.Member{ID: "b", State: cluster.MemberAlive}
 	dead := cluster.Member{ID: "b", State: cluster.MemberDead}
 	for _, tc := range []struct {
@@ -31,6 +35,7 @@ func TestDisagreement(t *testing.T) {
 		{"other records", []cluster.Member{a, b}, []api.Examination{is("a", "1"), is("b", "2")}, 1},
 		{"dead", []cluster.Member{a, dead}, []api.Examination{is("a", "1"), is("b", "1")}, 1},
 		{"silent", []cluster.Member{a, b}, []api.Examination{is("a", "1"), {Worker: "b"}}, 1},
+		{"a copy runs beside b", []cluster.Member{a, b}, []api.Examination{is("a", "1"), twin(is("b", "2"))}, 0},
 		{"never met", []cluster.Member{a}, []api.Examination{is("a", "1"), {Worker: "b"}}, 1},
 	} {
 		if why := disagreement(tc.members, tc.ex, digestsOf(tc.ex)); len(why) != tc.bad {

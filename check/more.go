@@ -178,6 +178,10 @@ func checkAgreement(ctx context.Context, cl *client.Client, within time.Duration
 		took := time.Since(begin).Round(10 * time.Millisecond)
 		if len(why) == 0 || took > within {
 			i.Checked = fmt.Sprintf("the digests of %d members' records, for %v", len(digests), took)
+			for _, id := range twinsOf(ex) {
+				i.Checked += fmt.Sprintf("; without member %s, of which a copy was alive: the two are not one member until "+
+					"\"souk agent lives\" is said on the host of the one that is to live", id)
+			}
 			for _, w := range why {
 				i.broken("%s", w)
 			}
@@ -201,6 +205,16 @@ func digestsOf(ex []api.Examination) map[cluster.WorkerID]string {
 	return digests
 }
 
+// twinsOf are the members of which a copy was found alive.
+func twinsOf(ex []api.Examination) (ids []cluster.WorkerID) {
+	for _, e := range ex {
+		if slices.ContainsFunc(e.Findings, func(f cluster.Finding) bool { return f.Name == member.FindingTwin }) {
+			ids = append(ids, e.Worker)
+		}
+	}
+	return ids
+}
+
 // disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member
 // expects and has not met are such, too: a member that does not know of the others agrees with itself.
 func disagreement(members []cluster.Member, ex []api.Examination, digests map[cluster.WorkerID]string) (why []string) {
@@ -209,6 +223,10 @@ func disagreement(members []cluster.Member, ex []api.Examination, digests map[cl
 			why = append(why, fmt.Sprintf("worker %s is expected, and no member has heard of it", e.Worker))
 		}
 	}
+	twins := twinsOf(ex)
+	members = slices.DeleteFunc(slices.Clone(members), func(m cluster.Member) bool {
+		return slices.Contains(twins, m.ID)
+	})
 	for _, m := range members {
 		switch {
 		case m.State == cluster.MemberDead || m.State == cluster.MemberLeft:

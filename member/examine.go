@@ -12,6 +12,9 @@ import (
 const (
 	FindingRegistry = "registry"
 	DigestWord      = "digest "
+	// FindingTwin is there where another worker with the member's id was alive. Such a member does not hear all that the
+	// others do, for they take what it says for the other's.
+	FindingTwin = "twin"
 )
 
 // examinedWorker is the member's own worker, as other members see it: its examination tells what the member knows,
@@ -23,18 +26,22 @@ type examinedWorker struct {
 
 // Examine is the worker's, and the member's.
 func (e examinedWorker) Examine(ctx context.Context) []cluster.Finding {
-	return append(e.Worker.Examine(ctx), e.m.Finding(), doorkeeper{e.m}.finding())
+	return append(append(e.Worker.Examine(ctx), e.m.Findings()...), doorkeeper{e.m}.finding())
 }
 
-// Finding tells how much the member knows, and its digest.
-func (m *Member) Finding() cluster.Finding {
+// Findings tells how much the member knows, with its digest, and whether a copy of it was alive.
+func (m *Member) Findings() []cluster.Finding {
 	known, gaps := m.cluster.Known(), 0
 	for _, k := range known {
 		if k.Gap {
 			gaps++
 		}
 	}
-	return cluster.Finding{Name: FindingRegistry, OK: gaps == 0,
+	all := []cluster.Finding{{Name: FindingRegistry, OK: gaps == 0,
 		Have: fmt.Sprintf("%s%016x of %d workers; incomplete: %d", DigestWord, m.cluster.Root(), len(known),
-			gaps)}
+			gaps)}}
+	if why := m.twins.why(); why != "" {
+		all = append(all, cluster.Finding{Name: FindingTwin, Have: why})
+	}
+	return all
 }

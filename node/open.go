@@ -285,5 +285,5 @@ type ownWorker struct {
 
 // Examine returns the findings of the worker, and the member's.
 func (o ownWorker) Examine(ctx context.Context) []cluster.Finding {
-	return append(o.Worker.Examine(ctx), o.m.Finding())
+	return append(o.Worker.Examine(ctx), o.m.Findings()...)
 }

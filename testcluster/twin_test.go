@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/check"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -71,6 +72,17 @@ func TestACopiedDisk(t *testing.T) {
 		}
 		return false
 	})
+	for _, i := range []int{0, original, twin} {
+		found, err := check.Invariants(t.Context(), c.Client(i), nil, 5*time.Second)
+		for _, inv := range found {
+			if !inv.OK {
+				t.Errorf("beside a copy, asked at %d: %s is violated: %q", i, inv.Name, inv.Evidence)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	nothing("first")
 	if h, err := c.Client(original).Health(t.Context(), "m3"); err != nil || h.OK {
 		t.Errorf("its health: %+v, %v", h, err)

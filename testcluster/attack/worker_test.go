@@ -100,10 +100,31 @@ func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 	return shows()
 }
 
+// objectKinds are those that members write, and one that nobody does.
+var objectKinds = []registry.Kind{"app", "secret", "oldsecret", "policy", "setting", "namespace", "price", "release",
+	"head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "signed-only",
+	"junk"}
+
+// TestEveryKindOfObjectIsTried: what the catalog shares, by its source, is among what a worker tries to write.
+func TestEveryKindOfObjectIsTried(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "catalog", "catalog.go"))
+	must(t, err)
+	all := regexp.MustCompile(`(?m)^\tbucket\w+ += "([a-z]+)"`).FindAllStringSubmatch(string(raw), -1)
+	if len(all) < 12 {
+		t.Errorf("the catalog's buckets are not found: %q", all)
+	}
+	for _, m := range all {
+		// Keys are told by their owner's calls, not as objects.
+		if m[1] != "idempotency" && !slices.Contains(objectKinds, registry.Kind(m[1])) {
+			t.Errorf("objects of %s are not tried", m[1])
+		}
+	}
+}
+
 func (x *thief) objectsOfAWorker() (all []tryout) {
 	var refused []string
-	for _, kind := range []registry.Kind{"app", "secret", "policy", "setting", "namespace", "price", "token",
-		"token-revoked", "removed", "issuer", "gossip-keys", "signed-only", "junk"} {
+	for _, kind := range objectKinds {
 		o := x.sign(registry.Object{Kind: kind, Key: "of-d", Schema: 1, Payload: []byte("{}"), Stamp: x.now()})
 		if x.believed(registry.Delta{Objects: []registry.Object{o}}, func() bool { return false }) {
 			all = append(all, tryout{"write objects of " + string(kind), true})
