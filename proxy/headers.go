@@ -39,6 +39,8 @@ func wellFormed(r *http.Request) error {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return fault.New(fault.Invalid, "method", "%s is not possible here: this proxy leads to apps and nowhere else",
 			r.Method)
+	case r.URL.Scheme != "" && bareHost(r.URL.Host) == "":
+		return fault.New(fault.Invalid, "host", "what the request is for is a whole URI and names no host")
 	case r.URL.Host != "" && bareHost(r.URL.Host) != bareHost(r.Host), !sameHost(r):
 		return fault.New(fault.Invalid, "host", "the request is for one host and its header Host names another")
 	case !isTarget(r):
@@ -130,7 +132,33 @@ func via(r *http.Request) string {
 }
 
 // dropped reports whether a header is not passed on: nobody but the proxy may say what these say.
-func (x *exchange) dropped(name string) bool { return ours(name) }
+func (x *exchange) dropped(name string) bool {
+	return ours(name) || saysWhose(name) && !x.p.trusts(x.r.RemoteAddr)
+}
+
+// saysWhose reports whether a header is one by which proxies in front of other systems say whose a request is. Many an
+// app, or the library it reads addresses by, believes them; souk sets none, and passes on what a trusted proxy says.
+func saysWhose(name string) bool {
+	if strings.Contains(name, "_") {
+		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
+	switch name {
+	case "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "X-Client-Ip",
+		"X-Cluster-Client-Ip", "Client-Ip", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr",
+		"X-Original-Forwarded-For", "X-Original-Host", "X-Envoy-External-Address", "X-Appengine-User-Ip",
+		"Fastly-Client-Ip", "X-Azure-Clientip", "X-Azure-Socketip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip",
+		"X-Proxyuser-Ip", "Incap-Client-Ip", "X-Vercel-Forwarded-For", "X-Nf-Client-Connection-Ip":
+		return true
+	}
+	return false
+}
+
+// isLast reports whether nothing may follow a request on its connection, since its end may be read in two ways: net/http
+// takes the Content-Length beside a Transfer-Encoding away, and the Transfer-Encoding of HTTP/1.0, and tells nobody
+// (RFC 9112, 6.1).
+func isLast(r *http.Request) bool {
+	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0)
+}
 
 func ours(name string) bool {
 	if strings.Contains(name, "_") { // many an app reads it as the other one

@@ -44,6 +44,9 @@ type exchange struct {
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := d.p
 	d.bidFarewell(w, r)
+	if isLast(r) {
+		w.Header().Set("Connection", "close")
+	}
 	x := &exchange{p: p, w: w, r: r, door: d, began: time.Now(), id: requestID(r, p, d)}
 	x.peer, _, _ = net.SplitHostPort(r.RemoteAddr)
 	x.client = p.clientOf(r, x.peer)
