@@ -1,11 +1,13 @@
 package proxy
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -34,6 +36,42 @@ func (p *Proxy) keyOf(d *Door, host string) (key, error) {
 		return k, nil
 	}
 	return key{}, p.nobodyIs(name)
+}
+
+// learnTime is how long after its start a proxy may not know yet which names there are: members that were there before
+// have not told what they have.
+const learnTime = 5 * time.Second
+
+// keyOnce is keyOf once the members have told what they have: until then a name that is not known may be one of theirs.
+func (p *Proxy) keyOnce(ctx context.Context, d *Door, host string) (key, error) {
+	k, err := p.keyOf(d, host)
+	if err == nil || time.Since(p.began) > learnTime || !p.pools.places.enter("") {
+		return k, err
+	}
+	defer p.pools.places.leave("")
+	late := time.NewTimer(time.Until(p.began.Add(learnTime)))
+	defer late.Stop()
+	for {
+		s := p.o.Fleet.Snapshot()
+		if k, err = p.keyOf(d, host); err == nil || !isUnreported(s) {
+			return k, err
+		}
+		select {
+		case <-s.Past():
+		case <-late.C:
+			return k, err
+		case <-ctx.Done():
+			return k, errClientGone
+		}
+	}
+}
+
+// isUnreported reports whether another member may not have reported yet what it has.
+func isUnreported(s *fleet.Snapshot) bool {
+	return slices.ContainsFunc(s.MustAsk(), func(id cluster.WorkerID) bool {
+		w, known := s.Worker(id)
+		return known && !w.Own
+	})
 }
 
 // Answers reports whether some app answers to a name.

@@ -73,6 +73,7 @@ const (
 // Proxy is one member's. Its methods may be called from many goroutines.
 type Proxy struct {
 	o       Options
+	began   time.Time
 	ctx     context.Context //nolint:containedctx // of wakes, which outlast the requests that began them
 	end     context.CancelFunc
 	owner   *owner
@@ -95,7 +96,7 @@ func New(o Options) *Proxy {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Hold = cmp.Or(o.Hold, defaultHold)
-	p := &Proxy{o: o, owner: newOwner(o.Workers, o.Report), metrics: newMetrics(),
+	p := &Proxy{o: o, began: time.Now(), owner: newOwner(o.Workers, o.Report), metrics: newMetrics(),
 		idle: strangers.New(strangers.Most())}
 	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
 		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAMachineThatClosesWhatIsUnused (6): no request that cannot be sent twice meets the close of its connection.
@@ -340,5 +343,33 @@ func TestAllFail(t *testing.T) {
 		if resp, body := r.get(app, "/"); code(resp) != "503 unhealthy" || body == "" {
 			t.Error(code(resp), body)
 		}
+	}
+}
+
+// TestNamesOfMembersThatHaveNotTold: after a start, a name that is not known is waited for while members that were there
+// before have not told what they have; no longer than that, and not where all have told.
+func TestNamesOfMembersThatHaveNotTold(t *testing.T) {
+	to := far{}
+	r := newRig(t, withFar(to))
+	x := r.behind("w2", to)
+	g := x.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
+	if resp, _ := r.get("shop", "/"); resp.StatusCode != 404 {
+		t.Fatal(resp.Status, "though all have told what they have")
+	}
+	r.fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w3"}) }) // has told nothing
+	c := r.connect()
+	c.Send("GET /a HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if got, err := c.In.Peek(1); err == nil {
+		t.Fatalf("it is answered before the machine is known: %q", got)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(waittest.Patience))
+	r.knows(g, machine.Started)
+	if resp, body := c.Answer("GET"); resp.StatusCode != 200 || body != "m1 GET /a " {
+		t.Error(resp.Status, body)
+	}
+	r.fleet.Update(func(e *fleet.Edit) { e.Record(cluster.Record{Worker: "w3"}, 0) })
+	if resp, _ := r.get("none", "/"); resp.StatusCode != 404 {
+		t.Error(resp.Status)
 	}
 }

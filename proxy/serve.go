@@ -85,7 +85,7 @@ func (x *exchange) serve() error {
 	if err := x.misdirected(); err != nil {
 		return err
 	}
-	k, err := x.p.keyOf(x.door, x.r.Host)
+	k, err := x.p.keyOnce(x.r.Context(), x.door, x.r.Host)
 	if err != nil {
 		return err
 	}
