@@ -107,7 +107,8 @@ func (a *consoleAPI) handlers() handlers {
 	}
 }
 
-// streamLogs streams a machine's output until it is all told, or with follow until the client goes.
+// streamLogs streams a machine's output until it is all told, or with follow until the client goes. Of a machine that was
+// destroyed it is the last of it, which its worker keeps for a while.
 func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	tail, err := queryTail(r)
 	if err != nil {
@@ -128,6 +129,9 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	f, err := a.directory.named(r)
 	if err != nil {
 		return err
+	}
+	if f.machine.State == machine.Destroyed && a.directory.outlived(r.PathValue("app"), f.machine) {
+		return notFound(machineMissing)
 	}
 	l := newLines(w, a.log)
 	defer l.close()

@@ -265,6 +265,14 @@ func (d *directory) named(r *http.Request) (found, error) {
 	return found{}, err
 }
 
+// outlived reports whether a machine was destroyed before its app was made: it was of another app of that name, which
+// somebody else may have had.
+func (d *directory) outlived(app string, m *machine.Machine) bool {
+	a, err := d.apps.App(app)
+	at, bad := time.Parse(time.RFC3339, m.UpdatedAt)
+	return err == nil && (bad != nil || at.Before(a.CreatedAt))
+}
+
 // do has the machine's owner carry out a command.
 func (d *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return owner(r.Context(), d, c.App, c.Machine, machineMissing,

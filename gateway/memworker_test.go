@@ -180,6 +180,7 @@ func (w *memWorker) note(m *machine.Machine, kind string, s machine.State) *mach
 	w.last = machine.NextULID(w.last, time.Now(), w.rand)
 	e := machine.Event{ID: w.last, Type: kind, Status: string(s), Source: "user", Timestamp: time.Now().UnixMilli()}
 	next.Events, next.State = slices.Concat([]machine.Event{e}, next.Events), s
+	next.UpdatedAt = time.Now().UTC().Format(time.RFC3339Nano)
 	w.rows[m.ID] = &next
 	close(w.bell)
 	w.bell = make(chan struct{})

@@ -237,6 +237,24 @@ func TestLogsStream(t *testing.T) {
 	}
 }
 
+// TestLogsOfTheDestroyed: what is kept of a destroyed machine's output is read as that of another, but by nobody who has
+// made another app of that name since.
+func TestLogsOfTheDestroyed(t *testing.T) {
+	s := newShop(t).open()
+	m := s.launch(hostLaunch)
+	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "its last words"}}
+	url := "/v1/souk/apps/a/machines/" + m.ID + "/logs"
+	s.want(200, "DELETE", "/v1/apps/a/machines/"+m.ID+"?force=true", nil)
+	if r := s.want(200, "GET", url+"?tail=10", nil); !strings.Contains(r.raw, "its last words") {
+		t.Errorf("the logs are %q", r.raw)
+	}
+	s.want(404, "GET", strings.Replace(url, "/a/", "/none/", 1), nil)
+	s.want(202, "DELETE", "/v1/apps/a", nil)
+	s.want(404, "GET", url, nil)
+	s.open()
+	s.want(404, "GET", url, nil)
+}
+
 func TestEventsOfAllWorkersInOneStream(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()

@@ -263,12 +263,13 @@ func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Proce
 	return w.o.Runtime.Processes(ctx, id)
 }
 
-// Logs gives a machine's output.
+// Logs gives a machine's output; of one that was destroyed the last of it, as long as that is kept.
 func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
-	if _, err := w.live(ctx, app, id); err != nil {
+	m, err := w.Machine(ctx, app, id)
+	if err != nil {
 		return err
 	}
-	return w.o.Runtime.Logs(ctx, id, q, emit)
+	return w.logs(ctx, m, q, emit)
 }
 
 // CopyOut writes a path of the machine to out as a tar stream.

@@ -24,6 +24,7 @@ type effects struct {
 	drain   Drain                                             // nil: machines have no requests
 	log     *slog.Logger
 	acks    *acks
+	kept    *kept
 	result  func(fsm.Result)   // takes what came of an effect
 	exited  func(runtime.Exit) // takes an exit that a start was answered with
 
@@ -33,9 +34,9 @@ type effects struct {
 	halted atomic.Pointer[string] // why nothing is started; nil: it is
 }
 
-func newEffects(o *Options, a *acks, exited func(runtime.Exit), result func(fsm.Result)) *effects {
+func newEffects(o *Options, a *acks, k *kept, exited func(runtime.Exit), result func(fsm.Result)) *effects {
 	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, drain: o.Drain,
-		log: o.Log, acks: a,
+		log: o.Log, acks: a, kept: k,
 		exited: exited, result: result,
 		queues: map[string]*effectQueue{}}
 }
@@ -177,6 +178,9 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 		case lifecycle.EffKill:
 			return nil, rt.Kill(ctx, a.ID)
 		case lifecycle.EffRemove:
+			if a.Machine != nil { // else nobody knows whose output it is
+				e.kept.keep(ctx, a.Machine)
+			}
 			return nil, rt.Remove(ctx, a.ID)
 		case lifecycle.EffResize:
 			return nil, e.resize(ctx, a)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
 )
 
 // DropRenderings drops the JSON of all machines, as a minute without a list does.
@@ -11,6 +12,9 @@ func (w *Worker) DropRenderings() {
 	w.loop.view.listed.Store(false)
 	w.loop.view.dropRenderings()
 }
+
+// Between is between.
+func Between(cursor string, l *machine.LogLine) int64 { return between(cursor, l) }
 
 // CarryOut carries out an effect on a volume.
 func CarryOut(ctx context.Context, dir string, sized bool, kind string, t lifecycle.VolumeTarget) (any, error) {

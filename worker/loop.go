@@ -42,6 +42,7 @@ type loop struct {
 	answers *answers
 	acks    *acks
 	effects *effects
+	kept    *kept
 	tasks   taskHost
 	pulse   *pulse
 	images  *imageList
@@ -71,12 +72,12 @@ const (
 func newLoop(o Options) *loop {
 	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}),
 		view: newView(), tasks: taskHost{o.Tasks},
-		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o),
+		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o), kept: newKept(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
 	exited := func(ex runtime.Exit) {
 		l.post(func(now time.Time) lifecycle.Out { return l.exit(ex).f(now) })
 	}
-	l.effects = newEffects(&o, l.acks, exited, func(res fsm.Result) {
+	l.effects = newEffects(&o, l.acks, l.kept, exited, func(res fsm.Result) {
 		if _, pulled := res.Data.(string); pulled {
 			l.images.look()
 		}

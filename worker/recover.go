@@ -140,6 +140,7 @@ func (l *loop) recover(ctx context.Context) error {
 	for _, id := range l.first.Changed {
 		l.show(id)
 	}
+	l.kept.recover(l.sup.MachineOf)
 	l.first.Changed, l.first.Volumes = nil, nil // run need not show them again: these are all there are
 	return nil
 }

@@ -155,6 +155,7 @@ func (l *loop) show(id string) *machine.Machine {
 		l.health.Set(m, l.sup.CheckedAttempt(id))
 	} else {
 		l.health.Forget(id)
+		l.kept.forget(id)
 	}
 	if old := l.view.set(id, e); old != nil {
 		close(old.changed)

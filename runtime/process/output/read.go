@@ -80,6 +80,13 @@ func (r *Reader) seekCursor(cursor string) (err error) {
 	return nil
 }
 
+// Total returns how many bytes of output there were up to a cursor; false: it does not say so.
+func Total(cursor string) (int64, bool) {
+	var r Reader
+	err := r.seekCursor(cursor)
+	return r.total, err == nil && r.known
+}
+
 // seekTail stands before the last n lines.
 func (r *Reader) seekTail(n int) error {
 	gens, err := generations(r.dir)

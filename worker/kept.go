@@ -1,0 +1,242 @@
+package worker
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/output"
+)
+
+// Bounds of what is kept of the output of machines that were destroyed. It is kept for as long as the worker knows of
+// the machine, which is lifecycle.KeepDestroyed at most.
+const (
+	KeptOutputs = 64        // machines of services, and as many others
+	keptBytes   = 64 << 10  // of each, the newest: bytes of output
+	keptLines   = 1000      // of each
+	maxKeptFile = 512 << 10 // bytes of its file: 64 KiB that JSON says by six bytes each, and what is beside them
+)
+
+// kept is the last output of machines that were destroyed: a file of lines of JSON for each, below the worker's
+// directory. It outlives a restart of souk. It is not synced: a power loss may take it.
+type kept struct {
+	dir     string
+	runtime runtime.Runtime
+	full    func() error
+	log     *slog.Logger
+
+	mu  sync.Mutex
+	ids map[bool][]string // oldest first; true: of services, which others do not push out
+}
+
+func newKept(o *Options) *kept {
+	return &kept{dir: filepath.Join(o.Dir, "outputs"), runtime: o.Runtime, full: o.Full, log: o.Log,
+		ids: map[bool][]string{}}
+}
+
+const keptSuffix = ".jsonl"
+
+func (k *kept) path(id string) string { return filepath.Join(k.dir, id+keptSuffix) }
+
+// recover takes up what an earlier souk has kept. of returns a machine; nil: the worker does not know it any more.
+func (k *kept) recover(of func(id string) *machine.Machine) {
+	es, err := os.ReadDir(k.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("the kept output of destroyed machines cannot be read", "dir", k.dir, "err", err)
+	}
+	slices.SortFunc(es, func(a, b os.DirEntry) int {
+		return cmp.Or(written(a).Compare(written(b)), strings.Compare(a.Name(), b.Name()))
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range es {
+		id, is := strings.CutSuffix(e.Name(), keptSuffix)
+		m := of(id)
+		if !is || m == nil {
+			k.delete(filepath.Join(k.dir, e.Name()))
+			continue
+		}
+		k.enter(id, m.Replica != nil)
+	}
+}
+
+func written(e os.DirEntry) time.Time {
+	st, err := e.Info()
+	if err != nil {
+		return time.Time{} // it has just gone
+	}
+	return st.ModTime()
+}
+
+// keep keeps the last output of a machine that is about to be removed. A machine is not kept for it: what fails is
+// logged. It may be called again, also after the machine has gone from the runtime.
+func (k *kept) keep(ctx context.Context, m *machine.Machine) {
+	if k.full() != nil { // the machine goes so that there is room
+		return
+	}
+	tail := keptLines
+	var lines []machine.LogLine
+	size := 0
+	err := k.runtime.Logs(ctx, m.ID, machine.LogQuery{Tail: &tail}, func(l machine.LogLine) error {
+		lines = append(lines, l)
+		for size += keptSize(&l); size > keptBytes; lines = lines[1:] {
+			size -= keptSize(&lines[0])
+		}
+		return nil
+	})
+	if len(lines) == 0 || err != nil {
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			k.log.Warn("the output of a destroyed machine is not kept", "machine", m.ID, "err", err)
+		}
+		return
+	}
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	for i := range lines {
+		if err := to.Encode(&lines[i]); err != nil {
+			panic("worker: a line of output does not encode: " + err.Error()) // plain data: cannot happen
+		}
+	}
+	if err := k.write(m.ID, text.Bytes()); err != nil {
+		k.log.Warn("the output of a destroyed machine is not kept", "machine", m.ID, "err", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.enter(m.ID, m.Replica != nil)
+}
+
+// keptSize is how many bytes of output a line holds.
+func keptSize(l *machine.LogLine) int { return max(len(l.Text), len(l.Bytes)) + 1 }
+
+// write writes a file whole, beside its place at first.
+func (k *kept) write(id string, text []byte) error {
+	if err := os.Mkdir(k.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	part := k.path(id) + ".part" // recover removes one that is left
+	if err := os.WriteFile(part, text, 0o600); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return os.Rename(part, k.path(id))
+}
+
+// enter counts a file, and deletes the oldest that is too many. It is called with k.mu held.
+func (k *kept) enter(id string, service bool) {
+	list := append(slices.DeleteFunc(k.ids[service], func(old string) bool { return old == id }), id)
+	for len(list) > KeptOutputs {
+		k.delete(k.path(list[0]))
+		list = list[1:]
+	}
+	k.ids[service] = list
+}
+
+// forget deletes what is kept of a machine that the worker does not know any more.
+func (k *kept) forget(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for service, list := range k.ids {
+		if i := slices.Index(list, id); i >= 0 {
+			k.ids[service] = slices.Delete(list, i, i+1)
+			k.delete(k.path(id))
+		}
+	}
+}
+
+func (k *kept) delete(path string) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("the kept output of a machine cannot be removed", "file", path, "err", err)
+	}
+}
+
+// read emits what is kept of a machine's output: the lines behind the query's cursor, or else the last ones. There is
+// never more, so that Follow changes nothing. false: nothing is kept.
+func (k *kept) read(id string, q machine.LogQuery, emit func(machine.LogLine) error) (bool, error) {
+	text, err := os.ReadFile(k.path(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the kept output of machine %s: %w", id, err)
+	}
+	var lines []machine.LogLine
+	in := bufio.NewScanner(bytes.NewReader(text))
+	in.Buffer(nil, maxKeptFile)
+	for in.Scan() {
+		var l machine.LogLine
+		if json.Unmarshal(in.Bytes(), &l) == nil { // one that is damaged is skipped: the rest is still of use
+			lines = append(lines, l)
+		}
+	}
+	switch {
+	case q.Cursor != "":
+		at := slices.IndexFunc(lines, func(l machine.LogLine) bool { return l.Cursor == q.Cursor })
+		if at < 0 && len(lines) > 0 {
+			lines[0].Lost += max(0, between(q.Cursor, &lines[0]))
+		}
+		lines = lines[at+1:]
+	case q.Tail != nil:
+		lines = lines[max(0, len(lines)-*q.Tail):]
+	}
+	for _, l := range lines {
+		if err := emit(l); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// between returns how many bytes of output there were behind a cursor and before a line; 0: it is not known.
+func between(cursor string, l *machine.LogLine) int64 {
+	from, known := output.Total(cursor)
+	to, also := output.Total(l.Cursor)
+	if !known || !also {
+		return 0
+	}
+	return to - int64(len(l.Raw())) - from
+}
+
+// logs is Worker.Logs. Of a machine that is destroyed it reads what is kept, also of one that is destroyed while its
+// output is followed.
+func (w *Worker) logs(ctx context.Context, m *machine.Machine, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
+	if m.State != machine.Destroyed {
+		err := w.o.Runtime.Logs(ctx, m.ID, q, func(l machine.LogLine) error {
+			q.Cursor, q.Tail = l.Cursor, nil
+			return emit(l)
+		})
+		gone := fault.Is(err, fault.NotFound) || err == nil && q.Follow && ctx.Err() == nil
+		if !gone || q.Hold {
+			return err
+		}
+		if there, kerr := w.loop.kept.read(m.ID, q, emit); there || kerr != nil {
+			return kerr
+		}
+		return err
+	}
+	there, err := w.loop.kept.read(m.ID, q, emit)
+	if !there && err == nil {
+		return fault.New(fault.NotFound, "output_gone", "machine %s was destroyed at %s, and no output of it is "+
+			"kept: it printed nothing, or others were destroyed after it (a worker keeps the output of %d machines of "+
+			"services and %d others for %d hours)", m.ID, m.UpdatedAt, KeptOutputs, KeptOutputs,
+			int(lifecycle.KeepDestroyed.Hours()))
+	}
+	return err
+}
