@@ -176,11 +176,12 @@ type ReleaseList struct {
 
 // ReleaseEntry is a head and the release that it wanted.
 type ReleaseEntry struct {
-	Number  uint64         `json:"number"`         // of the head; 0: no head that is kept names the release
-	Head    string         `json:"head,omitempty"` // its id
-	Release string         `json:"release"`        // id
-	State   string         `json:"state"`          // current, past, undone or overtaken
-	Why     string         `json:"why"`            // as of a head
+	Number  uint64         `json:"number"`           // of the head; 0: no head that is kept names the release
+	Head    string         `json:"head,omitempty"`   // its id
+	Release string         `json:"release"`          // id
+	State   string         `json:"state"`            // current, past, undone or overtaken
+	Failed  string         `json:"failed,omitempty"` // why its rollout was undone
+	Why     string         `json:"why"`              // as of a head
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
 	Note    string         `json:"note,omitempty"`

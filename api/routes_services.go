@@ -97,16 +97,16 @@ type RouteList struct {
 
 // RouteInfo is one name or port by which requests reach an app.
 type RouteInfo struct {
-	Host     string   `json:"host,omitempty"` // a name, whole or below a domain; none: a port
-	Port     int      `json:"port,omitempty"`
-	URL      string   `json:"url,omitempty"`
-	App      string   `json:"app"`
-	Inside   int      `json:"inside"` // the port of its machines
-	Up       int      `json:"up"`
-	Machines int      `json:"machines"`
-	Spares   int      `json:"spares"`             // machines that are asleep and that a request can wake
-	Warm     int      `json:"warm"`               // spares that are to be asleep
-	Made     int      `json:"create_up_to"`       // machines, when more are made; 0: none is made
+	Host     string `json:"host,omitempty"` // a name, whole or below a domain; none: a port
+	Port     int    `json:"port,omitempty"`
+	URL      string `json:"url,omitempty"`
+	App      string `json:"app"`
+	Inside   int    `json:"inside"` // the port of its machines
+	Up       int    `json:"up"`
+	Machines int    `json:"machines"`
+	Spares   int    `json:"spares"`       // machines that are asleep and that a request can wake
+	Warm     int    `json:"warm"`         // spares that are to be asleep
+	Made     int    `json:"create_up_to"` // machines, when more are made; 0: none is made
 	// Groups are those of the app's service whose machines answer, sorted: of several each gets a part of the requests.
 	Groups   []string `json:"groups,omitempty"`
 	Shadowed []string `json:"shadowed,omitempty"` // other apps that say the same, and do not get it

@@ -368,6 +368,7 @@ type ReleaseEntry struct {
 	Why, By string
 	At      time.Time
 	State   string // one of the above
+	Failed  string // of one that was undone: why
 }
 
 // Releases returns the history of a service: what is wanted now, then the others from the newest on. NotFound, code
@@ -426,8 +427,12 @@ func (l *lister) head(h *rollout.Head, state, before string) {
 	l.add(ReleaseEntry{Number: h.Number, Head: h.ID(), Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By,
 		At: h.At, State: state})
 	for _, p := range h.Past {
-		l.add(ReleaseEntry{Number: p.Number, Head: p.ID, Release: p.Release, Counts: p.Counts, Why: p.Why, By: p.By,
-			At: p.At, State: before})
+		e := ReleaseEntry{Number: p.Number, Head: p.ID, Release: p.Release, Counts: p.Counts, Why: p.Why, By: p.By,
+			At: p.At, State: before, Failed: p.Undone}
+		if p.Undone != "" && before == ReleasePast {
+			e.State = ReleaseUndone
+		}
+		l.add(e)
 	}
 }
 
@@ -440,9 +445,14 @@ func (l *lister) current(h *rollout.Head) {
 		return
 	}
 	l.head(h, ReleaseUndone, ReleasePast)
+	for i := range l.out {
+		if l.out[i].Head == h.ID() {
+			l.out[i].Failed = l.c.tenures.all[l.app].Progress.Why
+		}
+	}
 	i := slices.IndexFunc(l.out, func(e ReleaseEntry) bool { return e.Release == in.Release })
 	if i >= 0 {
-		l.out[i].State = ReleaseCurrent
+		l.out[i].State, l.out[i].Failed = ReleaseCurrent, ""
 		return
 	}
 	if r := l.c.releases.get(l.app + "/" + in.Release); r != nil { // its heads are too old to be kept

@@ -54,7 +54,7 @@ func TestVerbsOfARollout(t *testing.T) {
 	}
 	list, err := x.Releases("shop")
 	if err != nil || list[0].State != ReleaseCurrent || list[0].Release != one.Release ||
-		list[1].State != ReleaseUndone || list[1].Release != two.Release {
+		list[1].State != ReleaseUndone || list[1].Release != two.Release || list[1].Failed != "it dies" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if _, _, err := x.Rollback("shop", "", "bob", nil, morning); fault.CodeOf(err) != "no_earlier_release" {
@@ -65,7 +65,7 @@ func TestVerbsOfARollout(t *testing.T) {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	if list, err := x.Releases("shop"); err != nil || list[0].Head != h.ID() || list[0].State != ReleaseCurrent ||
-		list[1].State != ReleasePast {
+		list[1].State != ReleaseUndone || list[1].Failed != "it dies" { // which stays
 		t.Fatalf("%+v, %v", list, err)
 	}
 }

@@ -179,7 +179,8 @@ func checkAgreement(ctx context.Context, cl *client.Client, within time.Duration
 		if len(why) == 0 || took > within {
 			i.Checked = fmt.Sprintf("the digests of %d members' records, for %v", len(digests), took)
 			for _, id := range twinsOf(ex) {
-				i.Checked += fmt.Sprintf("; without member %s, of which a copy was alive: the two are not one member until "+
+				i.Checked += fmt.Sprintf("; without member %s, of which a copy was alive: the two are not one member "+
+					"until "+
 					"\"souk agent lives\" is said on the host of the one that is to live", id)
 			}
 			for _, w := range why {

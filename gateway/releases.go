@@ -190,7 +190,7 @@ func (a *releasesAPI) list(w http.ResponseWriter, r *http.Request) error {
 	out := api.ReleaseList{App: app, Releases: []api.ReleaseEntry{}}
 	for _, e := range all {
 		x := api.ReleaseEntry{Number: e.Number, Head: e.Head, Release: e.Release, State: e.State, Why: e.Why, By: e.By,
-			At: e.At, Groups: []api.ReleaseGroup{}}
+			At: e.At, Failed: e.Failed, Groups: []api.ReleaseGroup{}}
 		if e.Body != nil {
 			x.Note = e.Body.Note
 			h := rollout.Head{Counts: e.Counts}

@@ -100,8 +100,8 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 		switch {
 		case lacks == 0, unheard:
 		case after > fitWithin:
-			return false, fault.New(fault.Precondition, "not_ready", "%d of %d replicas of group %s of %s are not ready"+
-				"%s: \"souk why %s\" says more", lacks, g.Wanted, g.Name, s.App, why, s.App)
+			return false, fault.New(fault.Precondition, "not_ready", "%d of %d replicas of group %s of %s are not "+
+				"ready%s: \"souk why %s\" says more", lacks, g.Wanted, g.Name, s.App, why, s.App)
 		default:
 			well = false
 		}

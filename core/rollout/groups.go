@@ -237,22 +237,6 @@ func (p *pass) group(name string, gated bool) bool {
 	return whole
 }
 
-// firstNew returns which slots are to have what the release says besides those that have it: as many as are allowed, those
-// first that have no machine of the release before, so that none goes for them.
-func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
-	first := map[int]bool{}
-	for _, without := range []bool{true, false} {
-		for i := range views {
-			lacks := old == nil || views[i].slot.Index >= old.n
-			if !views[i].fresh() && !first[i] && lacks == without && b.news < allow {
-				first[i] = true
-				b.news++
-			}
-		}
-	}
-	return first
-}
-
 func (p *pass) makes(s Slot, to *side) bool {
 	w := p.slots[s]
 	return w != nil && w.makes(to.spec)
@@ -299,38 +283,6 @@ func (p *pass) dates(v *view, to *side) {
 		w.began, w.gave = time.Time{}, false
 	case !v.ok && len(v.of) > 0:
 		p.slot(v.slot).begin(to.spec, p.now)
-	}
-}
-
-// allow returns how many slots of a group may have what they are to have now; news have it.
-func (p *pass) allow(goal, old *side, news int, gated bool) int {
-	switch {
-	case !p.open || p.progress.Undo:
-		return goal.n
-	case gated, p.blocked, p.want.Head.Paused, p.progress.State == Paused:
-		return news
-	case old == nil:
-		return goal.n
-	}
-	steps := goal.group.steps()
-	if p.progress.Step >= len(steps) {
-		return goal.n
-	}
-	goal.beside = goal.n == 1 && old.n > 0
-	return goal.group.newAt(p.progress.Step, goal.n)
-}
-
-// newAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: one at least,
-// and one less than all, so that what is not proven never serves alone. The only one has a machine of each release, or
-// where two cannot be up at once that of the older one.
-func (g *Group) newAt(step, n int) int {
-	switch k := max(1, (g.steps()[step].Percent*n+99)/100); {
-	case n == 1 && g.Order() == StopFirst:
-		return 0
-	case n == 1:
-		return 1
-	default:
-		return min(k, max(0, n-1))
 	}
 }
 
@@ -594,14 +546,6 @@ func (p *pass) surplus() {
 			p.remove(m, slot.String()+" is not wanted any more")
 		}
 	}
-}
-
-// needsOld reports whether the only replica of a group is at a canary's step without a machine of the release before: it was
-// scaled to one meanwhile.
-func (p *pass) needsOld(group string, old *side) bool {
-	goal := p.goal[group]
-	return goal != nil && goal.beside && old != nil && goal.group.Order() == StartFirst &&
-		!slices.ContainsFunc(p.by[Slot{group, 0}], func(m *Standing) bool { return m.Spec == old.spec })
 }
 
 // wholly reports whether each group is as it is to be.

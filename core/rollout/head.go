@@ -64,7 +64,11 @@ type Past struct {
 	Why     string         `json:"why"`
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
+	Undone  string         `json:"undone,omitempty"` // why its rollout was undone; "": it was not
 }
+
+// mostUndone bounds Past.Undone, in bytes.
+const mostUndone = 160
 
 // ID returns the head's name, a hash of it.
 func (h *Head) ID() string { return hash(h) }
@@ -100,7 +104,11 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 			}
 		}
 		n.Hand = maps.Clone(h.Hand)
-		n.Past = append([]Past{h.past()}, h.Past[:min(len(h.Past), MaxKept-1)]...)
+		was := h.past()
+		if p.Of(h) && p.Undo {
+			was.Undone = fault.Clip(cmp.Or(p.Why, "its rollout failed"), mostUndone)
+		}
+		n.Past = append([]Past{was}, h.Past[:min(len(h.Past), MaxKept-1)]...)
 	} else {
 		n.Rollout = n.Number
 	}
