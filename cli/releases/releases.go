@@ -103,7 +103,8 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 			state.Colour = "33"
 		}
 		rows = append(rows, []cli.Cell{{Text: number}, {Text: rollout.Short(e.Release)}, state, {Text: e.Why},
-			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)}, {Text: cmp.Or(e.Failed, e.Note)}})
+			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)},
+			{Text: cmp.Or(e.Failed, e.Note)}})
 	}
 	c.Table(head, rows)
 }
