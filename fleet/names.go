@@ -21,22 +21,28 @@ type Names struct {
 	Addresses *netplan.Addresses // of machines that have one of their own
 	// Leads reports whether such addresses of another process's worker can be reached from here; nil: they cannot.
 	Leads func(*Snapshot, cluster.WorkerID) bool
+	// From returns the address that a container of this host asks from, given its own; nil: none is known.
+	From func(own netip.Addr) netip.Addr
 }
 
 var _ names.View = (*Names)(nil)
 
-// Started lists started machines of an app: all, or where there are more than most, as many of them drawn at random.
-func (v *Names) Started(app string, most int) (list []names.Machine, known bool) {
+// Started lists machines of an app, or of a group, that take requests: all, or where there are more than most, as many
+// of them drawn at random.
+func (v *Names) Started(app, group string, most int) (list []names.Machine, known bool) {
 	if app == "" {
 		return nil, false
 	}
-	known = v.Known(app)
+	known = group == "" && v.Known(app)
 	s := v.Fleet.Snapshot()
 	hosts := map[cluster.WorkerID]netip.Addr{}
 	seen := 0
 	for x := range s.MachinesOf(app) {
+		if group != "" && (x.Replica == nil || x.Replica.Group != group) {
+			continue
+		}
 		known = true
-		if x.State != machine.Started {
+		if !takesRequests(x) {
 			continue
 		}
 		host, looked := hosts[x.Worker]
@@ -49,9 +55,9 @@ func (v *Names) Started(app string, most int) (list []names.Machine, known bool)
 		}
 		seen++
 		if at := len(list); at < most {
-			list = append(list, nameOf(x, host))
+			list = append(list, v.nameOf(x, s, host))
 		} else if at = rand.IntN(seen); at < most { // each has the same chance to stay
-			list[at] = nameOf(x, host)
+			list[at] = v.nameOf(x, s, host)
 		}
 	}
 	return list, known
@@ -68,12 +74,21 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 		return names.Machine{}, false
 	}
 	host, told := v.at(x, s, v.Host(s, x.Worker))
-	return nameOf(x, host), told
+	return v.nameOf(x, s, host), told
 }
 
-func nameOf(x *Machine, host netip.Addr) names.Machine {
-	return names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
+// takesRequests reports whether a machine is one that others want when they name its app.
+func takesRequests(x *Machine) bool {
+	return x.State == machine.Started && !x.Failing && !x.Cordoned && (x.Replica == nil || x.Replica.Run == "")
+}
+
+func (v *Names) nameOf(x *Machine, s *Snapshot, host netip.Addr) names.Machine {
+	out := names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
 		Port: x.Port()}
+	if w, known := s.Worker(x.Worker); known && w.Own && x.Apart && v.From != nil {
+		out.From = v.From(host)
+	}
+	return out
 }
 
 // at returns the address of a machine, given its host's, and whether the machine is told of. It is computed, so that

@@ -3,6 +3,8 @@ package fleet_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -37,14 +39,14 @@ func TestNoAddressThatLeadsNowhere(t *testing.T) {
 		t.Helper()
 		q := new(dns.Msg)
 		q.SetQuestion(name, kind)
-		a := zone.Answer(v, q)
+		a := zone.Answer(v, q, netip.Addr{})
 		if got := fmt.Sprint(dns.RcodeToString[a.Rcode], " ", len(a.Answer)); got != want {
 			t.Errorf("%s %s: %s, want %s", name, dns.TypeToString[kind], got, want)
 		}
 	}
 	for _, leads := range []bool{false, true} {
 		v.Leads = func(_ *fleet.Snapshot, w cluster.WorkerID) bool { return leads && w == "there" }
-		far, all := "NOERROR 0", "NOERROR 1"
+		far, all := "NOERROR 0", "NOERROR 1" // of all
 		if leads {
 			far, all = "NOERROR 1", "NOERROR 2"
 		}
@@ -53,8 +55,57 @@ func TestNoAddressThatLeadsNowhere(t *testing.T) {
 		want("far.shop.souk.", dns.TypeTXT, "NOERROR 1")
 		want("near.shop.souk.", dns.TypeAAAA, "NOERROR 1")
 		want("program.shop.souk.", dns.TypeA, "NOERROR 1")
-		want("shop.souk.", dns.TypeAAAA, all)
+		want("_all.shop.souk.", dns.TypeAAAA, all)
+		want("shop.souk.", dns.TypeAAAA, "NOERROR 1")
 		want("shop.souk.", dns.TypeA, "NOERROR 1")
 		want("none.shop.souk.", dns.TypeAAAA, "NXDOMAIN 0")
+	}
+}
+
+// TestAnAppsNameIsOfThoseThatTakeRequests: what fails its checks, is cordoned, runs by a schedule or is the release's
+// command is found by its own name alone. A group has a name of its own.
+func TestAnAppsNameIsOfThoseThatTakeRequests(t *testing.T) {
+	f := fleet.New()
+	join(f, "here")
+	group := func(g string, run machine.Run) *machine.Replica { return &machine.Replica{Group: g, Run: run} }
+	f.Update(func(e *fleet.Edit) {
+		for i, m := range []fleet.Machine{
+			{Name: "good", Replica: group("api", "")},
+			{Name: "sick", Replica: group("api", ""), Failing: true},
+			{Name: "shut", Cordoned: true},
+			{Name: "command", Replica: group("api", machine.RunCommand)},
+			{Name: "nightly", Replica: group("jobs", machine.RunScheduled)},
+			{Name: "once", Replica: group("jobs", machine.RunTriggered)},
+			{Name: "asleep", Replica: group("lazy", ""), State: machine.Suspended},
+			{Name: "plain"},
+		} {
+			m.ID, m.App, m.Worker = fmt.Sprint("m", i), "shop", "here"
+			if m.State == "" {
+				m.State = machine.Started
+			}
+			e.Machine(m)
+		}
+	})
+	v := &fleet.Names{Fleet: f, Known: func(string) bool { return false },
+		Host: func(*fleet.Snapshot, cluster.WorkerID) netip.Addr { return netip.MustParseAddr("10.0.0.2") }}
+	for name, want := range map[string]string{
+		"shop.souk.": "good plain", "_all.shop.souk.": "good plain", "api.shop.souk.": "good",
+		"jobs.shop.souk.": "NOERROR", "lazy.shop.souk.": "NOERROR", "none.shop.souk.": "NXDOMAIN",
+		"sick.shop.souk.": "sick", "command.shop.souk.": "command", "shut.shop.souk.": "shut", "asleep.shop.souk.": "NXDOMAIN",
+	} {
+		q := new(dns.Msg)
+		q.SetQuestion(name, dns.TypeTXT)
+		a := zone.Answer(v, q, netip.Addr{})
+		var got []string
+		for _, rr := range a.Answer {
+			got = append(got, strings.TrimPrefix(rr.(*dns.TXT).Txt[1], "name="))
+		}
+		slices.Sort(got)
+		if len(got) == 0 {
+			got = []string{dns.RcodeToString[a.Rcode]}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", name, got, want)
+		}
 	}
 }

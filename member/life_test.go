@@ -242,9 +242,9 @@ func TestNamesOfMachines(t *testing.T) {
 	x.run(b)
 	c := x.add("m3", started("web", third, "two", "m3", 0))
 	x.meet()
-	v := a.Names(nil, nil)
+	v := a.Names(nil, nil, nil)
 	look := func(app string) (map[string]names.Machine, bool) {
-		list, known := v.Started(app, names.MaxAnswers)
+		list, known := v.Started(app, "", names.MaxAnswers)
 		out := map[string]names.Machine{}
 		for _, m := range list {
 			out[m.ID] = m
@@ -291,19 +291,19 @@ func TestANameIsLookedUpAmongFew(t *testing.T) {
 				State: machine.Started, Worker: "m9"})
 		}
 	})
-	v := a.Names(nil, nil)
-	if list, known := v.Started("web", names.MaxAnswers); !known || len(list) != 1 || list[0].ID != hers {
+	v := a.Names(nil, nil, nil)
+	if list, known := v.Started("web", "", names.MaxAnswers); !known || len(list) != 1 || list[0].ID != hers {
 		t.Errorf("%v %v", list, known)
 	}
-	if list, known := v.Started("large", names.MaxAnswers); !known || len(list) != names.MaxAnswers {
+	if list, known := v.Started("large", "", names.MaxAnswers); !known || len(list) != names.MaxAnswers {
 		t.Errorf("%d answers, %v", len(list), known)
 	}
 	if m, found := v.Named("large", "n25"); !found || m.Addr.String() != "10.0.0.9" {
 		t.Errorf("%+v %v", m, found)
 	}
 	for what, f := range map[string]func(){
-		"a small app": func() { v.Started("web", names.MaxAnswers) }, "a name": func() { v.Named("large", "n25") },
-		"no such app":  func() { v.Started("nobody", names.MaxAnswers) },
+		"a small app": func() { v.Started("web", "", names.MaxAnswers) }, "a name": func() { v.Named("large", "n25") },
+		"no such app":  func() { v.Started("nobody", "", names.MaxAnswers) },
 		"no such name": func() { v.Named("large", "nobody") },
 	} {
 		if n := testing.AllocsPerRun(20, f); n > 20 {

@@ -15,9 +15,11 @@ import (
 const kindApp = "app"
 
 // Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed,
-// nothing is told. leads reports whether who asks reaches containers of another host; nil: of none.
-func (m *Member) Names(a *netplan.Addresses, leads func(*fleet.Snapshot, cluster.WorkerID) bool) names.View {
-	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads,
+// nothing is told. leads reports whether who asks reaches containers of another host; nil: of none. from is as in
+// fleet.Names.
+func (m *Member) Names(a *netplan.Addresses, leads func(*fleet.Snapshot, cluster.WorkerID) bool,
+	from func(netip.Addr) netip.Addr) names.View {
+	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads, From: from,
 		Known: func(app string) bool { _, known := m.cluster.Objects().Get(kindApp, app); return known }}
 }
 

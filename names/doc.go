@@ -1,14 +1,18 @@
 // Package names answers DNS queries (RFC 1035) for the machines of a cluster, from the view of one member:
 //
-//	<app>.souk                  the started machines of an app
-//	<id>.<app>.souk             one of them, by its id or its name
+//	<app>.souk                  the machines of an app that take requests
+//	<group>.<app>.souk          those of one of its groups
+//	<id>.<app>.souk             one machine, by its id or its name
+//	_all.<name>                 before one of these: all of them, also in A and AAAA
 //
-//	A, AAAA    the address of each: its own, where it has one (AAAA), or of its worker's host, which machines share;
+//	A, AAAA    the address of one of them, drawn at random for each answer, and not of the machine that asks, where there
+//	           is another: its own, where it has one (AAAA), or of its worker's host, which machines share;
 //	           none of those that lead nowhere from this member's host: the name of such a machine has an empty answer
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each
 //
-// Only started machines on workers that can be heard are told, in an order that differs from answer to answer. What is
+// Machines that take requests are started, on workers that can be heard, pass the checks that requests depend on, and
+// are kept up: a run of a schedule or the release command is none. They are told in random order. What is
 // told is as old as the view: a moment. Its TTL says so, and a name without machines is no error but an empty answer
 // where the app is known.
 //

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type fixed map[string][]Machine
 
-func (f fixed) Started(app string, most int) ([]Machine, bool) {
-	l, ok := f[app]
+func (f fixed) Started(app, group string, most int) ([]Machine, bool) {
+	l, ok := f[strings.TrimPrefix(group+"."+app, ".")]
 	return slices.Clone(l[:min(most, len(l))]), ok
 }
 
@@ -32,7 +32,7 @@ func (f fixed) Named(app, label string) (Machine, bool) {
 }
 
 func shop() fixed {
-	return fixed{"empty": nil, "shop": {
+	return fixed{"empty": nil, "api.shop": {{ID: "00000000000003", Addr: netip.MustParseAddr("2001:db8::7")}}, "shop": {
 		{ID: "00000000000001", Name: "web", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1"),
 			Port: 8080},
 		{ID: "00000000000002", Name: "job", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1")},
@@ -52,6 +52,11 @@ func TestAnswers(t *testing.T) {
 		{"web.shop.souk.", "A", "10.0.0.1"},
 		{"web.shop.souk.", "TXT", `"id=00000000000001" "name=web" "worker=a" "region=fra"`},
 		{"web2.shop.souk.", "A", "NOERROR"},
+		{"api.shop.souk.", "AAAA", "2001:db8::7"},
+		{"_all.shop.souk.", "A", "10.0.0.1"},
+		{"_all.api.shop.souk.", "AAAA", "2001:db8::7"},
+		{"_all.nobody.shop.souk.", "AAAA", "NXDOMAIN"},
+		{"_all.souk.", "AAAA", "NXDOMAIN"},
 		{"empty.souk.", "A", "NOERROR"},
 		{"souk.", "SOA", "ns.souk. nobody.souk. 1 3600 600 86400 2"},
 		{"nobody.souk.", "A", "NXDOMAIN"},
@@ -64,9 +69,57 @@ func TestAnswers(t *testing.T) {
 	} {
 		q := new(dns.Msg)
 		q.SetQuestion(c.name, dns.StringToType[c.kind])
-		if got := told(Answer(shop(), q)); got != c.want {
+		if got := told(Answer(shop(), q, netip.Addr{})); got != c.want {
 			t.Errorf("%s %s: got %q, want %q", c.name, c.kind, got, c.want)
 		}
+	}
+}
+
+// TestOneIsTold: each answer has the address of one machine, of each as often as of the others, and never that of the
+// machine that asks, where there is another.
+func TestOneIsTold(t *testing.T) {
+	view := fixed{}
+	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, i}) }
+	for i := range byte(9) {
+		view["web"] = append(view["web"], Machine{ID: fmt.Sprint(i), From: at(i),
+			Addr: netip.AddrFrom16([16]byte{0: 0xfd, 15: i})})
+	}
+	view["alone"] = view["web"][:1]
+	ask := func(name string, asker netip.Addr) *dns.Msg {
+		q := new(dns.Msg)
+		q.SetQuestion(name, dns.TypeAAAA)
+		return Answer(view, q, asker)
+	}
+	const looks = 1600
+	for asker, others := range map[netip.Addr]int{at(3): 8, at(77): 9, netip.MustParseAddr("::ffff:198.18.0.3"): 8} {
+		count := map[string]int{}
+		for range looks {
+			m := ask("web.souk.", asker)
+			if len(m.Answer) != 1 {
+				t.Fatalf("%d addresses are told", len(m.Answer))
+			}
+			count[told(m)]++
+		}
+		if asker != at(77) && count["fd00::3"] > 0 {
+			t.Errorf("%s is told itself %d times", asker, count["fd00::3"])
+		}
+		if len(count) != others {
+			t.Errorf("to %s %d machines are told: %v", asker, len(count), count)
+		}
+		for who, n := range count {
+			if n < looks/others/2 || n > looks/others*2 {
+				t.Errorf("to %s %s is told %d times of %d", asker, who, n, looks)
+			}
+		}
+	}
+	if got := told(ask("alone.souk.", at(0))); got != "fd00::" {
+		t.Errorf("the only one is told %q", got)
+	}
+	if n := len(ask("_all.web.souk.", at(3)).Answer); n != 9 {
+		t.Errorf("of all, %d are told", n)
+	}
+	if got := told(ask("3.web.souk.", at(3))); got != "fd00::3" {
+		t.Errorf("by its own id it is told %q", got)
 	}
 }
 
@@ -97,7 +150,7 @@ func TestServer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	q := new(dns.Msg)
-	q.SetQuestion("big.souk.", dns.TypeA)
+	q.SetQuestion("_all.big.souk.", dns.TypeA)
 	udp, _, err := new(dns.Client).ExchangeContext(ctx, q, s.Addr())
 	if err != nil || !udp.Truncated || len(udp.Answer) == 0 {
 		t.Fatalf("%v %v", err, udp)
@@ -145,7 +198,7 @@ func FuzzAnswer(f *testing.F) {
 		if q.Unpack(raw) != nil {
 			return
 		}
-		m := Answer(view, q)
+		m := Answer(view, q, netip.Addr{})
 		if m == nil {
 			return
 		}

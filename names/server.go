@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func (s *Server) serve(w dns.ResponseWriter, q *dns.Msg) {
 	default:
 		return // who asks asks again
 	}
-	m := Answer(s.view, q)
+	m := Answer(s.view, q, askerOf(w.RemoteAddr()))
 	if m == nil {
 		return
 	}
@@ -120,6 +121,14 @@ func (s *Server) serve(w dns.ResponseWriter, q *dns.Msg) {
 	}
 	m.Truncate(size)
 	_ = w.WriteMsg(m) // who asked may be gone
+}
+
+func askerOf(a net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap()
 }
 
 // few is a listener that keeps at most so many connections open.

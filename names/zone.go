@@ -20,21 +20,23 @@ const (
 type Machine struct {
 	ID, Name, Worker, Region string
 	Addr                     netip.Addr // its own, or of its worker's host; invalid: none leads there from here
+	From                     netip.Addr // which it asks from, if it is a container of this host; else invalid
 	Port                     uint16     // 0: it has none
 }
 
 // View tells what there is now. Its methods are called from many goroutines.
 type View interface {
-	// Started lists the started machines of an app, or as many of them as most, drawn at random; known reports whether
-	// there is such an app.
-	Started(app string, most int) (list []Machine, known bool)
+	// Started lists the machines of an app, or of one of its groups where that is not "", that take requests: they are
+	// started, pass their checks and are kept up; or as many of them as most, drawn at random. known reports whether
+	// there is such an app, or group.
+	Started(app, group string, most int) (list []Machine, known bool)
 	// Named returns the started machine of an app that has an id or a name, in lower case.
 	Named(app, label string) (m Machine, found bool)
 }
 
-// Answer returns the answer to one message. It never panics and never fails: an odd message gets the code that says so,
-// and one that deserves no answer gets nil.
-func Answer(v View, q *dns.Msg) *dns.Msg {
+// Answer returns the answer to one message from an address. It never panics and never fails: an odd message gets the
+// code that says so, and one that deserves no answer gets nil.
+func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	if q.Response {
 		return nil // or two servers would answer each other for ever
 	}
@@ -56,11 +58,14 @@ func Answer(v View, q *dns.Msg) *dns.Msg {
 		m.Rcode, m.Authoritative = dns.RcodeRefused, false
 		return m
 	}
-	list, known := lookup(v, name)
+	list, all, known := lookup(v, name)
 	if !known {
 		m.Rcode = dns.RcodeNameError
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if !all && (ask.Qtype == dns.TypeA || ask.Qtype == dns.TypeAAAA) {
+		list = one(list, ask, asker)
+	}
 	app := appOf(name)
 	for _, x := range list {
 		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, app, x)
@@ -74,20 +79,46 @@ func Answer(v View, q *dns.Msg) *dns.Msg {
 	return m
 }
 
-// lookup returns the machines that a canonical name of the zone stands for.
-func lookup(v View, name string) ([]Machine, bool) {
+// one leaves of machines in random order the first that has an address of the kind that is asked for. Of several most
+// resolvers take the one that is most like their own, always: so a client would not spread what it asks, and a machine
+// that is one of them would ask itself. It is told itself only where there is no other.
+func one(list []Machine, ask dns.Question, asker netip.Addr) []Machine {
+	var self []Machine
+	for i, m := range list {
+		rr := address(ask.Name, m.Addr)
+		if rr == nil || rr.Header().Rrtype != ask.Qtype {
+			continue
+		}
+		if m.From.IsValid() && m.From == asker.Unmap() {
+			self = list[i : i+1]
+			continue
+		}
+		return list[i : i+1]
+	}
+	return self
+}
+
+// every, before a name, asks for all of its machines.
+const every = "_all"
+
+// lookup returns the machines that a canonical name of the zone stands for, and whether all of them are to be told.
+func lookup(v View, name string) (list []Machine, all, known bool) {
 	labels := dns.SplitDomainName(name)
+	if len(labels) > 2 && labels[0] == every {
+		labels, all = labels[1:], true
+	}
 	switch len(labels) {
 	case 1:
-		return nil, true // the zone itself
+		return nil, all, true // the zone itself
 	case 2:
-		return v.Started(labels[0], MaxAnswers)
+		list, known = v.Started(labels[0], "", MaxAnswers)
 	case 3:
 		if m, found := v.Named(labels[1], labels[0]); found {
-			return []Machine{m}, true
+			return []Machine{m}, all, true
 		}
+		list, known = v.Started(labels[1], labels[0], MaxAnswers)
 	}
-	return nil, false
+	return list, all, known
 }
 
 func appOf(name string) string {

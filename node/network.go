@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -61,12 +62,13 @@ func insideAddress(dir string) netip.Addr {
 // names is what containers' DNS server answers from. A process that is alone tells nothing of machines that share its
 // host's network: containers do not reach the host.
 func (n *Node) names() names.View {
+	neighbours := new(hostnet.Neighbours).Beside
 	if m := n.o.Member; m != nil {
 		return m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
 			return n.between != nil && n.between.leads(s, w)
-		})
+		}, neighbours)
 	}
-	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses,
+	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, From: neighbours,
 		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },
 		Host:  func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }

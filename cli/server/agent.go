@@ -72,7 +72,7 @@ When the agent ends, is upgraded or is killed, the machines go on running; the n
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
   gossip  0.0.0.0:4282     members only, UDP and TCP, encrypted
   tunnel  not by default   UDP 4283 with --network-between: between the machines of images on different hosts
-  dns     not by default   APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT of started machines; anybody who reaches it may ask
+  dns     not by default   APP.souk, GROUP.APP.souk and MACHINE.APP.souk: A, AAAA, SRV and TXT; anybody who reaches it may ask
 
 Members that answer late, over slow links or because very many share few cores, need --pace wan, all of them: a
 probe then waits 250 ms instead of 80, and a dead member is noticed after 3 to 7 s instead of 1 to 3.
@@ -227,7 +227,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		return nil, errors.Join(err, a.doors.close())
 	}
 	if o.DNS != "" {
-		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses(), nil)); err != nil {
+		if a.dns, err = names.Listen(o.DNS, a.m.Names(node.Addresses(), nil, nil)); err != nil {
 			return nil, errors.Join(err, a.doors.close())
 		}
 	}

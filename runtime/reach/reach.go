@@ -147,12 +147,12 @@ func (d *Dialer) second(m *machine.Machine, own netip.Addr) (v4 netip.Addr, has 
 	if s != nil && s.name == m.CurrentStart() && s.v4.IsValid() {
 		return s.v4, true
 	}
-	if v4, has = hostnet.Beside(own); has {
+	if v4 = hostnet.Beside(own); v4.IsValid() {
 		d.mu.Lock()
 		d.start(m).v4 = v4
 		d.mu.Unlock()
 	}
-	return v4, has
+	return v4, v4.IsValid()
 }
 
 // Await connects to a port of a machine as soon as it accepts, looking again after every pause.

@@ -235,35 +235,3 @@ const settlePatience = 2 * time.Second
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
-
-// Beside returns the IPv4 address of the container that has an IPv6 address, which this host alone gives and knows.
-// The kernel is asked who is at the other end of the link: nobody but souk says so with this hardware address.
-func Beside(v6 netip.Addr) (v4 netip.Addr, is bool) {
-	link := 0
-	six, err := netlink.NeighList(0, unix.AF_INET6)
-	if err != nil {
-		return v4, false
-	}
-	for _, n := range six {
-		if isPeer(n) && n.IP.Equal(v6.AsSlice()) {
-			link = n.LinkIndex
-		}
-	}
-	if link == 0 {
-		return v4, false
-	}
-	four, err := netlink.NeighList(link, unix.AF_INET)
-	if err != nil {
-		return v4, false
-	}
-	for _, n := range four {
-		if a, ok := netip.AddrFromSlice(n.IP); ok && isPeer(n) && Private.Contains(a.Unmap()) {
-			return a.Unmap(), true
-		}
-	}
-	return v4, false
-}
-
-func isPeer(n netlink.Neigh) bool {
-	return n.State == netlink.NUD_PERMANENT && n.HardwareAddr.String() == peerMAC.String()
-}
