@@ -21,8 +21,9 @@ type Names struct {
 	Addresses *netplan.Addresses // of machines that have one of their own
 	// Leads reports whether such addresses of another process's worker can be reached from here; nil: they cannot.
 	Leads func(*Snapshot, cluster.WorkerID) bool
-	// From returns the address that a container of this host asks from, given its own; nil: none is known.
-	From func(own netip.Addr) netip.Addr
+	// V4 returns the IPv4 address that a container of this host has beside its own, by which its neighbours there reach
+	// it; nil: none is known.
+	V4 func(own netip.Addr) netip.Addr
 }
 
 var _ names.View = (*Names)(nil)
@@ -85,8 +86,8 @@ func takesRequests(x *Machine) bool {
 func (v *Names) nameOf(x *Machine, s *Snapshot, host netip.Addr) names.Machine {
 	out := names.Machine{ID: x.ID, Name: x.Name, Worker: string(x.Worker), Region: string(x.Region), Addr: host,
 		Port: x.Port()}
-	if w, known := s.Worker(x.Worker); known && w.Own && x.Apart && v.From != nil {
-		out.From = v.From(host)
+	if w, known := s.Worker(x.Worker); known && w.Own && x.Apart && v.V4 != nil {
+		out.V4 = v.V4(host)
 	}
 	return out
 }

@@ -15,11 +15,11 @@ import (
 const kindApp = "app"
 
 // Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed,
-// nothing is told. leads reports whether who asks reaches containers of another host; nil: of none. from is as in
+// nothing is told. leads reports whether who asks reaches containers of another host; nil: of none. v4 is as in
 // fleet.Names.
 func (m *Member) Names(a *netplan.Addresses, leads func(*fleet.Snapshot, cluster.WorkerID) bool,
-	from func(netip.Addr) netip.Addr) names.View {
-	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads, From: from,
+	v4 func(netip.Addr) netip.Addr) names.View {
+	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads, V4: v4,
 		Known: func(app string) bool { _, known := m.cluster.Objects().Get(kindApp, app); return known }}
 }
 

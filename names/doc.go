@@ -6,7 +6,8 @@
 //	_all.<name>                 before one of these: all of them, also in A and AAAA
 //
 //	A, AAAA    the address of one of them, drawn at random for each answer, and not of the machine that asks, where there
-//	           is another: its own, where it has one (AAAA), or of its worker's host, which machines share;
+//	           is another: its own, where it has one (AAAA, and A on its own host, where alone that leads there), or of
+//	           its worker's host, which machines share;
 //	           none of those that lead nowhere from this member's host: the name of such a machine has an empty answer
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each

@@ -81,7 +81,7 @@ func TestOneIsTold(t *testing.T) {
 	view := fixed{}
 	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, i}) }
 	for i := range byte(9) {
-		view["web"] = append(view["web"], Machine{ID: fmt.Sprint(i), From: at(i),
+		view["web"] = append(view["web"], Machine{ID: fmt.Sprint(i), V4: at(i),
 			Addr: netip.AddrFrom16([16]byte{0: 0xfd, 15: i})})
 	}
 	view["alone"] = view["web"][:1]
@@ -117,6 +117,11 @@ func TestOneIsTold(t *testing.T) {
 	}
 	if n := len(ask("_all.web.souk.", at(3)).Answer); n != 9 {
 		t.Errorf("of all, %d are told", n)
+	}
+	q := new(dns.Msg)
+	q.SetQuestion("alone.souk.", dns.TypeA)
+	if got := told(Answer(view, q, at(5))); got != at(0).String() {
+		t.Errorf("by IPv4 the only one is told %q", got)
 	}
 	if got := told(ask("3.web.souk.", at(3))); got != "fd00::3" {
 		t.Errorf("by its own id it is told %q", got)

@@ -20,7 +20,7 @@ const (
 type Machine struct {
 	ID, Name, Worker, Region string
 	Addr                     netip.Addr // its own, or of its worker's host; invalid: none leads there from here
-	From                     netip.Addr // which it asks from, if it is a container of this host; else invalid
+	V4                       netip.Addr // its IPv4 address on this host, beside Addr; invalid: none is known
 	Port                     uint16     // 0: it has none
 }
 
@@ -85,11 +85,10 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 func one(list []Machine, ask dns.Question, asker netip.Addr) []Machine {
 	var self []Machine
 	for i, m := range list {
-		rr := address(ask.Name, m.Addr)
-		if rr == nil || rr.Header().Rrtype != ask.Qtype {
+		if m.address(ask.Name, ask.Qtype) == nil {
 			continue
 		}
-		if m.From.IsValid() && m.From == asker.Unmap() {
+		if m.V4.IsValid() && m.V4 == asker.Unmap() {
 			self = list[i : i+1]
 			continue
 		}
@@ -134,7 +133,7 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 	head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
 	switch ask.Qtype {
 	case dns.TypeA, dns.TypeAAAA:
-		if rr := address(ask.Name, m.Addr); rr != nil && rr.Header().Rrtype == ask.Qtype && !has(answer, rr) {
+		if rr := m.address(ask.Name, ask.Qtype); rr != nil && !has(answer, rr) {
 			answer = append(answer, rr)
 		}
 	case dns.TypeSRV:
@@ -143,8 +142,10 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 		}
 		target := m.ID + "." + app + "." + Zone
 		answer = append(answer, &dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: m.Port, Target: target})
-		if rr := address(target, m.Addr); rr != nil {
-			extra = append(extra, rr)
+		for _, kind := range []uint16{dns.TypeAAAA, dns.TypeA} {
+			if rr := m.address(target, kind); rr != nil {
+				extra = append(extra, rr)
+			}
 		}
 	case dns.TypeTXT:
 		answer = append(answer,
@@ -158,6 +159,16 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 func text(key, value string) string {
 	s := key + "=" + value
 	return s[:min(len(s), 255)]
+}
+
+// address returns the record of a kind, A or AAAA, that a machine has by a name; nil: it has none.
+func (m *Machine) address(name string, kind uint16) dns.RR {
+	for _, a := range []netip.Addr{m.Addr, m.V4} {
+		if rr := address(name, a); rr != nil && rr.Header().Rrtype == kind {
+			return rr
+		}
+	}
+	return nil
 }
 
 func address(name string, a netip.Addr) dns.RR {

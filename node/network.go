@@ -68,7 +68,7 @@ func (n *Node) names() names.View {
 			return n.between != nil && n.between.leads(s, w)
 		}, neighbours)
 	}
-	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, From: neighbours,
+	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours,
 		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },
 		Host:  func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -26,6 +27,11 @@ import (
 type kept struct {
 	at    Addresses
 	ports []netplan.Port
+	from  []netip.Prefix // whose machines may connect to it; its own app's first
+}
+
+func keptOf(p *netplan.Network, at Addresses) kept {
+	return kept{at, p.Publish, append([]netip.Prefix{p.App}, p.Allow...)}
 }
 
 // Keep takes over a container whose network an earlier process made, as Attach said that it is. The last that is taken
@@ -33,17 +39,23 @@ type kept struct {
 func (n *Net) Keep(container string, p *netplan.Network, at Addresses) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.keep(container, p.Publish, at)
+	n.keep(container, keptOf(p, at))
 	want := rulesOf(p)
 	n.laid = &want
 }
 
 // keep is Keep, with mu held.
-func (n *Net) keep(container string, ports []netplan.Port, at Addresses) {
+func (n *Net) keep(container string, k kept) {
 	if n.kept == nil {
 		n.kept = make(map[string]kept)
 	}
-	n.kept[container] = kept{at, ports}
+	for name, before := range n.kept { // it has ended, and its address is another's now
+		if before.at.V4 == k.at.V4 {
+			before.from = nil
+			n.kept[name] = before
+		}
+	}
+	n.kept[container] = k
 }
 
 // Mend lays the host's rules again if they are not as they were laid. It does nothing as long as there is no container.
@@ -69,8 +81,8 @@ func (n *Net) stands(want rules) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	maps := portMaps(n.table())
-	if ok, err := chainsStand(c, n.table(), ofHost(want, maps)); !ok || err != nil {
+	maps, four := portMaps(n.table()), fourSetsOf(n.table())
+	if ok, err := chainsStand(c, n.table(), ofHost(want, maps, four)); !ok || err != nil {
 		return false, err
 	}
 	for _, m := range maps {
@@ -84,6 +96,17 @@ func (n *Net) stands(want rules) (bool, error) {
 			}
 		}
 	}
+	var has [2]map[string]nftables.SetElement
+	for i, s := range four.both() {
+		if has[i], err = elements(c, s); err != nil {
+			return false, err
+		}
+	}
+	for _, k := range n.kept {
+		if !four.hold(has, k, n.apps) {
+			return false, nil
+		}
+	}
 	return true, nil
 }
 
@@ -91,7 +114,7 @@ func (n *Net) stands(want rules) (bool, error) {
 // what a start waits for, and takes a tenth of the time that stands does.
 func (n *Net) there(want rules) (bool, error) {
 	has, err := chainsOf()
-	return has[n.tree] == len(ofHost(want, portMaps(n.table()))), err
+	return has[n.tree] == len(ofHost(want, portMaps(n.table()), fourSetsOf(n.table()))), err
 }
 
 // chainsOf counts the chains of the host's tables, by name.
@@ -152,7 +175,12 @@ func (n *Net) layAll(want rules) error {
 			return err
 		}
 	}
-	lay(c, t, ofHost(want, maps))
+	four := fourSetsOf(t)
+	n.apps = numbers{}
+	if err := four.lay(c, n.kept, n.apps); err != nil {
+		return err
+	}
+	lay(c, t, ofHost(want, maps, four))
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("the host's rules: %w", err)
 	}
@@ -268,7 +296,7 @@ func Unguarded() (tables []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all := len(ofHost(rules{}, portMaps(&nftables.Table{})))
+	all := len(ofHost(rules{}, portMaps(&nftables.Table{}), fourSetsOf(&nftables.Table{})))
 	for _, l := range ls {
 		a := l.Attrs()
 		if l.Type() == "veth" && a.HardwareAddr.String() == hostMAC.String() && a.Alias != "" && has[a.Alias] < all &&

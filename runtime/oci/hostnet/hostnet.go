@@ -45,6 +45,7 @@ type Net struct {
 	laid *rules          // as of this process or, of containers that it took over, of an earlier one; nil: not yet
 	ours bool            // laid by this process: an earlier one may have been of another version
 	kept map[string]kept // containers by name
+	apps numbers         // see fourSets
 }
 
 // rules are what the host's are made of.
@@ -64,7 +65,7 @@ func rulesOf(p *netplan.Network) rules {
 }
 
 // New is the network of a worker; its table of rules has that name. It does nothing yet.
-func New(tree string) *Net { return &Net{tree: tree} }
+func New(tree string) *Net { return &Net{tree: tree, apps: numbers{}} }
 
 // group is the number of the group that the host's ends of links are in: all of those whose containers may reach each
 // other, of however many workers.
@@ -141,7 +142,7 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 	if err := l.up(at); err != nil {
 		return at, err
 	}
-	return at, n.publish(container, p.Publish, at)
+	return at, n.enter(container, keptOf(p, at))
 }
 
 // lay makes the host's rules, when they are not there or what they are made of has changed.
@@ -149,7 +150,7 @@ func (n *Net) lay(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	want := rulesOf(p)
-	if n.ours && *n.laid == want {
+	if n.ours && *n.laid == want && len(n.apps) < maxNumbers {
 		if is, err := n.there(want); is || err != nil { // Guard looks closer, as soon as a rule goes
 			return err
 		}
@@ -199,17 +200,24 @@ func set(file, to string) error {
 	return os.WriteFile(file, []byte(to), 0o644)
 }
 
-// publish has ports of the host lead to a container, which is kept from then on.
-func (n *Net) publish(container string, ports []netplan.Port, at Addresses) error {
+// enter says who may connect to a container by IPv4, and has ports of the host lead to it. It is kept from then on.
+func (n *Net) enter(container string, k kept) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(ports) == 0 {
-		n.keep(container, nil, at)
-		return nil
-	}
 	c, err := nftables.New()
 	if err != nil {
 		return err
+	}
+	if err := fourSetsOf(n.table()).enter(c, k, n.apps); err != nil {
+		return err
+	}
+	ports, at := k.ports, k.at
+	if len(ports) == 0 {
+		if err := c.Flush(); err != nil {
+			return err
+		}
+		n.keep(container, k)
+		return nil
 	}
 	maps := portMaps(n.table())
 	if err := errors.Join(n.sweep(c), n.sweepOthers(c)); err != nil { // what led to who is gone is free
@@ -231,7 +239,7 @@ func (n *Net) publish(container string, ports []netplan.Port, at Addresses) erro
 	if err := c.Flush(); err != nil {
 		return err
 	}
-	n.keep(container, ports, at)
+	n.keep(container, k)
 	forget(ports)
 	return nil
 }
@@ -473,6 +481,17 @@ func sweep(c *nftables.Conn, t *nftables.Table) error {
 				return err
 			}
 		}
+	}
+	four := fourSetsOf(t)
+	if err := four.drop(c, func(a netip.Addr) bool {
+		if there == nil {
+			if all, err := addresses(t.Name); err == nil {
+				there = all
+			}
+		}
+		return there != nil && !there[a]
+	}); err != nil {
+		return err
 	}
 	return c.Flush()
 }

@@ -222,7 +222,7 @@ func TestWhoReachesWhom(t *testing.T) {
 		{"another app", a1, v6(b), ""},
 		{"another app, back", b, v6(a1), ""},
 		{"another app by IPv4", b, v4(a1), ""},
-		{"its own app by IPv4, which no one is told", a1, v4(a2), ""},
+		{"its own app by IPv4", a1, v4(a2), "a2"},
 		{"an app that allows it", b, v6(shut), "c"},
 		{"an app that allows another", a1, v6(shut), ""},
 		{"who allows it, back", shut, v6(b), ""},

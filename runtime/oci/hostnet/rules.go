@@ -135,6 +135,9 @@ func refuse() rule {
 	return rule{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
 }
 
+// reset refuses a connection as a port does where nothing listens: a client tries its next address at once.
+func reset() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
+
 func masquerade() rule { return rule{&expr.Masq{}} }
 
 // Registers of 32 bits. Four of them are one of those that are written as 1 to 4.
@@ -278,7 +281,7 @@ func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
 
 // ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
 // containers come and go; but for which ports are published.
-func ofHost(r rules, maps []portMap) []chain {
+func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	g, cluster := r.group, r.cluster
 	var ports, in []rule
 	for _, m := range maps {
@@ -306,6 +309,9 @@ func ofHost(r rules, maps []portMap) []chain {
 	}
 	forward = append(forward,
 		both(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
+	)
+	forward = append(forward, four.judge(both(fromGroup(g), toGroup(g)))...)
+	forward = append(forward,
 		both(fromGroup(g), toGroup(g), refuse()),
 		both(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
 		both(fromGroup(g), to(cluster), refuse()), // nobody has this address
@@ -351,12 +357,15 @@ func ofContainer(n *netplan.Network) []chain {
 	for _, p := range n.Allow {
 		in = append(in, both(from(p), accept()))
 	}
-	in = append(in, both(from(n.Cluster), refuse()), both(from(Private), refuse()))
+	in = append(in, both(from(n.Cluster), refuse())) // by IPv4 the host decides: see fourSets
 	out := []rule{
 		both(meta(expr.MetaKeyOIFNAME, equal([]byte("lo\x00")...)), accept()),
 		both(known(), accept()),
 		both(neighbours(), accept()),
 		both(to(n.Cluster), accept()), // whom it comes to decides
+	}
+	if !n.Closed {
+		out = append(out, both(to(Private), accept()))
 	}
 	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 		out = append(out, both(to(host(netplan.Resolver)), toPort(p, 53), accept()))

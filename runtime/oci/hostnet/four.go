@@ -1,0 +1,154 @@
+package hostnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// fourSets say who may connect to whom by IPv4 on this host. An IPv6 address says the app, so each container decides for
+// itself; an IPv4 address is the host's to give and says nothing, so the host decides for all, by two sets of its table:
+// the number of the app that an address is of, and which numbers may connect to an address. Numbers are a Net's own:
+// whoever lays the sets lays both, whole.
+type fourSets struct {
+	apps   *nftables.Set // a map from addresses to numbers of apps
+	admits *nftables.Set // numbers of apps, each with an address that they may connect to
+}
+
+func fourSetsOf(t *nftables.Table) fourSets {
+	return fourSets{
+		apps: &nftables.Set{Table: t, Name: "apps4", IsMap: true, KeyType: nftables.TypeIPAddr,
+			DataType: nftables.TypeMark},
+		admits: &nftables.Set{Table: t, Name: "admits4", Concatenation: true,
+			KeyType: nftables.MustConcatSetType(nftables.TypeMark, nftables.TypeIPAddr)},
+	}
+}
+
+func (f fourSets) both() []*nftables.Set { return []*nftables.Set{f.apps, f.admits} }
+
+// judge are the rules for IPv4 packets between two devices of a group, which from and to ask for: they are accepted
+// where the app that a packet comes from may connect to where it goes. The number goes by the packet's mark, so that
+// nft can print the rules, and the mark is none before and after.
+func (f fourSets) judge(between rule) []rule {
+	const source, destination = 12, 16 // in the header
+	mark := func(load ...expr.Any) rule {
+		return append(rule(load), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
+	}
+	unmark := mark(&expr.Immediate{Register: 1, Data: number(0)})
+	at := func(register, offset uint32) *expr.Payload {
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4}
+	}
+	return []rule{
+		both(between, ipv4(), unmark),
+		both(between, ipv4(), mark(at(1, source), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true,
+			SetName: f.apps.Name, SetID: f.apps.ID})),
+		both(between, ipv4(), rule{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg32x0}, at(reg32x1, destination),
+			&expr.Lookup{SourceRegister: reg32x0, SetName: f.admits.Name, SetID: f.admits.ID}}, unmark, accept()),
+		both(between, meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_TCP)), reset()),
+	}
+}
+
+// numbers are those of apps: each is one app's alone, and 0 is none's. An app has the same one in each process, unless
+// another app of this host has it, as whoever names an app may bring about.
+type numbers map[uint32]netip.Prefix
+
+// maxNumbers is how many apps are numbered until all rules are laid again, with new numbers.
+const maxNumbers = 65536
+
+func (n numbers) of(app netip.Prefix) []byte {
+	a := app.Addr().As16()
+	for at := binary.BigEndian.Uint32(a[8:]); ; at++ { // an app's 48 bits end there
+		has, taken := n[at]
+		if at != 0 && (!taken || has == app) {
+			n[at] = app
+			return number(at)
+		}
+	}
+}
+
+// elements are a container's, of each set.
+func (k kept) elements(n numbers) (apps, admits []nftables.SetElement) {
+	if !k.at.V4.IsValid() || len(k.from) == 0 {
+		return nil, nil
+	}
+	apps = []nftables.SetElement{{Key: k.at.V4.AsSlice(), Val: n.of(k.from[0])}}
+	for _, p := range k.from {
+		admits = append(admits, nftables.SetElement{Key: append(n.of(p), k.at.V4.AsSlice()...)})
+	}
+	return apps, admits
+}
+
+// addressOf is the IPv4 address that an element of one of the sets is about.
+func (f fourSets) addressOf(e nftables.SetElement) netip.Addr {
+	a, _ := netip.AddrFromSlice(e.Key[max(0, len(e.Key)-4):])
+	return a
+}
+
+// drop removes the elements about addresses that gone reports.
+func (f fourSets) drop(c *nftables.Conn, gone func(netip.Addr) bool) error {
+	for _, s := range f.both() {
+		es, err := elements(c, s)
+		if err != nil {
+			return err
+		}
+		var old []nftables.SetElement
+		for _, e := range es {
+			if gone(f.addressOf(e)) {
+				old = append(old, nftables.SetElement{Key: e.Key, Val: e.Val})
+			}
+		}
+		if len(old) > 0 {
+			if err := c.SetDeleteElements(s, old); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enter adds those of a container, in the place of those that a container before it has left.
+func (f fourSets) enter(c *nftables.Conn, k kept, n numbers) error {
+	apps, admits := k.elements(n)
+	if len(apps) == 0 {
+		return nil
+	}
+	return errors.Join(f.drop(c, func(a netip.Addr) bool { return a == k.at.V4 }),
+		c.SetAddElements(f.apps, apps), c.SetAddElements(f.admits, admits))
+}
+
+// hold reports whether the sets have what they should of a container.
+func (f fourSets) hold(has [2]map[string]nftables.SetElement, k kept, n numbers) bool {
+	apps, admits := k.elements(n)
+	return !slices.ContainsFunc(apps, func(e nftables.SetElement) bool {
+		there, is := has[0][string(e.Key)]
+		return !is || !slices.Equal(there.Val, e.Val)
+	}) && !slices.ContainsFunc(admits, func(e nftables.SetElement) bool {
+		_, is := has[1][string(e.Key)]
+		return !is
+	})
+}
+
+// lay has the sets be what they should be of all containers, and no more.
+func (f fourSets) lay(c *nftables.Conn, all map[string]kept, n numbers) error {
+	for _, s := range f.both() {
+		if err := c.AddSet(s, nil); err != nil {
+			return err
+		}
+		c.FlushSet(s)
+	}
+	for _, k := range all {
+		apps, admits := k.elements(n)
+		if len(apps) == 0 {
+			continue
+		}
+		if err := errors.Join(c.SetAddElements(f.apps, apps), c.SetAddElements(f.admits, admits)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
