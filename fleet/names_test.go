@@ -91,7 +91,8 @@ func TestAnAppsNameIsOfThoseThatTakeRequests(t *testing.T) {
 	for name, want := range map[string]string{
 		"shop.souk.": "good plain", "_all.shop.souk.": "good plain", "api.shop.souk.": "good",
 		"jobs.shop.souk.": "NOERROR", "lazy.shop.souk.": "NOERROR", "none.shop.souk.": "NXDOMAIN",
-		"sick.shop.souk.": "sick", "command.shop.souk.": "command", "shut.shop.souk.": "shut", "asleep.shop.souk.": "NXDOMAIN",
+		"sick.shop.souk.": "sick", "command.shop.souk.": "command",
+		"shut.shop.souk.": "shut", "asleep.shop.souk.": "NXDOMAIN",
 	} {
 		q := new(dns.Msg)
 		q.SetQuestion(name, dns.TypeTXT)

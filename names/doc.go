@@ -21,6 +21,8 @@
 //
 // One question a message, MaxAnswers records an answer, MaxQueries under way at once (more are dropped over UDP, as a
 // full socket would), MaxConns TCP connections that are idle for no longer than idleTime. Nothing outside of the zone
-// is answered and nobody else is ever asked, so the server is of no use to attack others with but for its own small
-// answers; it listens on loopback unless told otherwise.
+// is answered and nobody else is asked, so the server is of no use to attack others with but for its own small answers;
+// it listens on loopback unless told otherwise. With a Forwarder it asks the host's servers for the names of others, for
+// containers of that host: MaxForwarded at once, MaxForwardedOne of each, over the protocol that it was asked by, each
+// server for forwardTime.
 package names

@@ -123,6 +123,16 @@ func TestOneIsTold(t *testing.T) {
 	if got := told(Answer(view, q, at(5))); got != at(0).String() {
 		t.Errorf("by IPv4 the only one is told %q", got)
 	}
+	for _, name := range []string{"alone.souk.", "0.alone.souk."} {
+		q.SetQuestion(name, dns.TypeA)
+		if got := told(Answer(Narrow{view}, q, at(5))); got != "NOERROR" {
+			t.Errorf("who may not go out is told %q", got)
+		}
+		q.SetQuestion(name, dns.TypeAAAA)
+		if got := told(Answer(Narrow{view}, q, at(5))); got != "fd00::" {
+			t.Errorf("who may not go out is told %q by IPv6", got)
+		}
+	}
 	if got := told(ask("3.web.souk.", at(3))); got != "fd00::3" {
 		t.Errorf("by its own id it is told %q", got)
 	}

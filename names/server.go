@@ -25,10 +25,11 @@ const (
 
 // Server answers on one address, by UDP and TCP.
 type Server struct {
-	view  View
-	slots chan struct{}
-	udp   net.PacketConn
-	tcp   net.Listener
+	view   View
+	slots  chan struct{}
+	udp    net.PacketConn
+	tcp    net.Listener
+	others *Forwarder // nil: names of others are refused
 }
 
 // Listen takes the sockets. With port 0 both get the same free port.
@@ -47,6 +48,9 @@ func Listen(addr string, v View) (*Server, error) {
 		tcp: &few{Listener: tcp, slots: make(chan struct{}, MaxConns)}}, nil
 }
 
+// Forward has it ask others for names outside of the zone. It is called before Run.
+func (s *Server) Forward(f *Forwarder) { s.others = f }
+
 // Addr is where it listens.
 func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
 
@@ -61,7 +65,7 @@ func (s *Server) Close() error {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	handler := dns.HandlerFunc(s.serve)
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serve(ctx, w, q) })
 	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime,
 		WriteTimeout: idleTime}
 	tcp := &dns.Server{Listener: s.tcp, Handler: handler, MaxTCPQueries: maxPerConn, ReadTimeout: idleTime,
@@ -97,24 +101,29 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // serve answers one query, if there is a free slot.
-func (s *Server) serve(w dns.ResponseWriter, q *dns.Msg) {
+func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, q *dns.Msg) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
 		return // who asks asks again
 	}
-	m := Answer(s.view, q, askerOf(w.RemoteAddr()))
-	if m == nil {
-		return
-	}
-	size := dns.MaxMsgSize
-	if _, udp := w.RemoteAddr().(*net.UDPAddr); udp {
+	_, udp := w.RemoteAddr().(*net.UDPAddr)
+	size, asker := dns.MaxMsgSize, askerOf(w.RemoteAddr())
+	if udp {
 		size = dns.MinMsgSize
+	}
+	var m *dns.Msg
+	if s.others != nil && forwardable(q) {
+		m = s.others.forward(ctx, q, asker, !udp)
+	} else if m = Answer(s.view, q, asker); m == nil {
+		return
 	}
 	if o := q.IsEdns0(); o != nil {
 		size = max(size, min(int(o.UDPSize()), maxUDP))
-		m.SetEdns0(maxUDP, false)
+		if m.IsEdns0() == nil {
+			m.SetEdns0(maxUDP, false)
+		}
 		if o.Version() != 0 {
 			m.Answer, m.Extra, m.Rcode = nil, m.Extra[len(m.Extra)-1:], dns.RcodeBadVers
 		}

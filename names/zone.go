@@ -22,6 +22,7 @@ type Machine struct {
 	Addr                     netip.Addr // its own, or of its worker's host; invalid: none leads there from here
 	V4                       netip.Addr // its IPv4 address on this host, beside Addr; invalid: none is known
 	Port                     uint16     // 0: it has none
+	Unled                    bool       // its V4 leads nowhere for who asks, and is not told
 }
 
 // View tells what there is now. Its methods are called from many goroutines.
@@ -32,6 +33,25 @@ type View interface {
 	Started(app, group string, most int) (list []Machine, known bool)
 	// Named returns the started machine of an app that has an id or a name, in lower case.
 	Named(app, label string) (m Machine, found bool)
+}
+
+// Narrow is a View for containers that may not go out: they reach others by their own addresses alone.
+type Narrow struct{ View }
+
+// Started is View's.
+func (v Narrow) Started(app, group string, most int) (list []Machine, known bool) {
+	list, known = v.View.Started(app, group, most)
+	for i := range list {
+		list[i].Unled = true
+	}
+	return list, known
+}
+
+// Named is View's.
+func (v Narrow) Named(app, label string) (m Machine, found bool) {
+	m, found = v.View.Named(app, label)
+	m.Unled = true
+	return m, found
 }
 
 // Answer returns the answer to one message from an address. It never panics and never fails: an odd message gets the
@@ -163,7 +183,11 @@ func text(key, value string) string {
 
 // address returns the record of a kind, A or AAAA, that a machine has by a name; nil: it has none.
 func (m *Machine) address(name string, kind uint16) dns.RR {
-	for _, a := range []netip.Addr{m.Addr, m.V4} {
+	led := m.V4
+	if m.Unled {
+		led = netip.Addr{}
+	}
+	for _, a := range []netip.Addr{m.Addr, led} {
 		if rr := address(name, a); rr != nil && rr.Header().Rrtype == kind {
 			return rr
 		}

@@ -20,7 +20,10 @@ func Addresses() *netplan.Addresses {
 }
 
 // insidePort is where containers' DNS is answered, on a loopback address that only this process uses.
-const insidePort = 4254
+const (
+	insidePort = 4254
+	narrowPort = 4255 // of containers that may not go out: the cluster's names alone
+)
 
 // openNetwork makes what containers are connected to, with a DNS server for them. Its address stays from start to
 // start, since that of containers that go on is asked there.
@@ -37,20 +40,36 @@ func (n *Node) openNetwork() error {
 	if c.NoNetwork != nil {
 		return nil
 	}
-	at := netip.AddrPortFrom(insideAddress(dir), insidePort)
-	if n.inside, err = names.Listen(at.String(), n.names()); err != nil {
+	view := n.names()
+	open, dns, err := n.listenInside(view, netip.AddrPortFrom(insideAddress(dir), insidePort))
+	if err != nil {
+		return err
+	}
+	open.Forward(new(names.Forwarder))
+	narrow, narrowDNS, err := n.listenInside(names.Narrow{View: view},
+		netip.AddrPortFrom(insideAddress(dir), narrowPort))
+	if err != nil {
+		return err
+	}
+	n.inside = []*names.Server{open, narrow}
+	n.network.DNS, n.network.Narrow = &dns, &narrowDNS
+	return n.openBetween()
+}
+
+// listenInside makes a DNS server for containers at an address, or at another port of it.
+func (n *Node) listenInside(v names.View, at netip.AddrPort) (s *names.Server, is netip.AddrPort, err error) {
+	if s, err = names.Listen(at.String(), v); err != nil {
 		other := netip.AddrPortFrom(at.Addr(), 0) // what goes on asks there once another container is started
 		n.o.Log.Warn("another port is taken to answer containers' DNS at", "instead of", at, "err", err)
-		if n.inside, err = names.Listen(other.String(), n.names()); err != nil {
-			return err
+		if s, err = names.Listen(other.String(), v); err != nil {
+			return nil, is, err
 		}
 	}
-	n.closers = append(n.closers, n.inside.Close)
-	if at, err = netip.ParseAddrPort(n.inside.Addr()); err != nil {
-		return fault.Wrap(err, fault.Internal, "dns", "%s is no address", n.inside.Addr())
+	n.closers = append(n.closers, s.Close)
+	if is, err = netip.ParseAddrPort(s.Addr()); err != nil {
+		return nil, is, fault.Wrap(err, fault.Internal, "dns", "%s is no address", s.Addr())
 	}
-	n.network.DNS = &at
-	return n.openBetween()
+	return s, is, nil
 }
 
 // insideAddress is one of 127.0.0.0/8 that follows from a directory.

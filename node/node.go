@@ -111,11 +111,11 @@ type Worker struct {
 // Node is the workers and the gateway of one process.
 type Node struct {
 	o        Options
-	fleet    *fleet.Fleet  // what is known of these workers and, in a cluster, of the others
-	images   *image.Store  // of all workers here; nil: none
-	network  *oci.Network  // of their containers; nil: they have loopback alone
-	inside   *names.Server // where containers find each other; nil: nowhere
-	between  *between      // to the containers of other hosts; nil: there is no way
+	fleet    *fleet.Fleet    // what is known of these workers and, in a cluster, of the others
+	images   *image.Store    // of all workers here; nil: none
+	network  *oci.Network    // of their containers; nil: they have loopback alone
+	inside   []*names.Server // where containers find each other; none: nowhere
+	between  *between        // to the containers of other hosts; nil: there is no way
 	workers  []*worker.Worker
 	owns     []*fleet.Own    // of workers, where this process is alone
 	proxy    *proxy.Proxy    // nil: there is none

@@ -34,8 +34,8 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.o.DNS != nil {
 		g.Go(func() error { return n.o.DNS.Run(gctx) })
 	}
-	if n.inside != nil {
-		g.Go(func() error { return n.inside.Run(gctx) })
+	for _, s := range n.inside {
+		g.Go(func() error { return s.Run(gctx) })
 	}
 	if n.loads != nil {
 		g.Go(func() error { n.loads.Run(gctx); return nil })

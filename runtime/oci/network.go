@@ -18,6 +18,7 @@ type Network struct {
 	Addresses *netplan.Addresses // of machines
 	Realm     string             // see netplan.Network
 	DNS       *netip.AddrPort    // the cluster's, on the host's loopback (IPv4); nil: none
+	Narrow    *netip.AddrPort    // the same, which knows the cluster's names alone; nil: none
 	AllowHost bool               // machines that ask for it share the host's network
 	Lacks     error              // why there is none on this host; nil: there is
 
@@ -49,7 +50,7 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 	}
 	app := n.Addresses.App(s.App)
 	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
-		Realm: n.Realm, DNS: n.DNS, Publish: ports(s.Network.Publish)}
+		Realm: n.Realm, DNS: n.DNS, Narrow: n.Narrow, Publish: ports(s.Network.Publish)}
 	if n.DNS != nil { // a machine of its own app, then another app
 		out.Search = []string{s.App + ".souk", "souk"}
 	}

@@ -84,13 +84,16 @@ func textsOf(in *frame.Container) (map[string]string, error) {
 	return out, err
 }
 
-// nameservers are the cluster's first, where there is one, which knows only its own names and says so; then those of
-// the host that are reached from elsewhere than the host. A name of one word is sought in the cluster's domains of the
-// container, then in those of the host.
+// nameservers are the cluster's alone, where there is one, which asks those of the host for names of others: of two
+// servers some resolvers, as musl's, ask both and believe the first answer, also that there is no such name. A container
+// that reaches some networks alone asks there, and otherwise a server that knows the cluster's names and says so. A name
+// of one word is sought in the cluster's domains of the container, then in those of the host.
 func nameservers(n *netplan.Network) (string, error) {
 	var servers, search, options []string
-	if n.DNS != nil {
-		servers, search = []string{netplan.Resolver.String()}, n.Search
+	at := n.Nameserver()
+	ours := at.IsValid()
+	if ours {
+		servers, search = []string{at.String()}, n.Search
 	}
 	for _, file := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
 		raw, err := os.ReadFile(file)
@@ -101,7 +104,12 @@ func nameservers(n *netplan.Network) (string, error) {
 			return "", err
 		}
 		s, d, o := resolverOf(raw)
-		servers, search, options = append(servers, s...), append(search, d...), o
+		search, options = append(search, d...), o
+		for _, at := range s {
+			if !ours || n.Closed && reaches(n, at) {
+				servers = append(servers, at)
+			}
+		}
 		break
 	}
 	var b strings.Builder
@@ -113,6 +121,12 @@ func nameservers(n *netplan.Network) (string, error) {
 	}
 	b.WriteString(strings.Join(append([]string{"options timeout:2 attempts:2"}, options...), " ") + "\n")
 	return b.String(), nil
+}
+
+// reaches reports whether a container that is closed may reach a server.
+func reaches(n *netplan.Network, server string) bool {
+	at, err := netip.ParseAddr(server)
+	return err == nil && slices.ContainsFunc(n.Egress, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
 // resolverOf reads of a host's resolv.conf what holds for its containers: servers that are not on the host itself, its

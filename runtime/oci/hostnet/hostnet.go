@@ -54,12 +54,16 @@ type rules struct {
 	tunnel  uint32 // the group of that to other hosts, which there need not be
 	cluster netip.Prefix
 	dns     netip.AddrPort // zero: none
+	narrow  netip.AddrPort // zero: none
 }
 
 func rulesOf(p *netplan.Network) rules {
 	r := rules{group: group(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
 	if p.DNS != nil {
 		r.dns = *p.DNS
+	}
+	if p.Narrow != nil {
+		r.narrow = *p.Narrow
 	}
 	return r
 }

@@ -336,12 +336,25 @@ func TestDNS(t *testing.T) {
 	h.serve(5353, "names") // TCP is all the test has a server for
 	p := plan("a", "a")
 	dns := netip.MustParseAddrPort("127.0.0.1:5353")
-	p.DNS, p.Closed = &dns, true
+	h.serve(5354, "narrow")
+	narrow := netip.MustParseAddrPort("127.0.0.1:5354")
+	p.DNS, p.Narrow = &dns, &narrow
 	a := inner(t)
-	_, err := hostnet.New("souk-t").Attach(a.pid, "a", p)
+	n := hostnet.New("souk-t")
+	_, err := n.Attach(a.pid, "a", p)
 	must(t, err)
 	if got, err := a.get("169.254.1.1:53"); got != "names" {
 		t.Errorf("%q, %v", got, err)
+	}
+	closed, c := inner(t), plan("c", "c") // what may not go out has names of the cluster alone
+	c.DNS, c.Narrow, c.Closed = &dns, &narrow, true
+	_, err = n.Attach(closed.pid, "c", c)
+	must(t, err)
+	if got, err := closed.get("169.254.1.2:53"); got != "narrow" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, _ := closed.get("169.254.1.1:53"); got != "" {
+		t.Errorf("who may not go out asks for names of others, and is answered %q", got)
 	}
 	for _, to := range []string{"169.254.1.1:5353", "169.254.1.1:80"} {
 		if got, _ := a.get(to); got != "" {

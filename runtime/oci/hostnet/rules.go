@@ -3,6 +3,7 @@ package hostnet
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -149,6 +150,17 @@ const (
 	reg32x5 = unix.NFT_REG32_05
 )
 
+// resolving brings what containers ask at an address of their links to a server.
+func resolving(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
+	if !server.IsValid() {
+		return nil
+	}
+	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		out = append(out, both(fromGroup(g), to(host(at)), toPort(p, 53), toResolver(server)))
+	}
+	return out
+}
+
 func toResolver(dns netip.AddrPort) rule {
 	a := dns.Addr().As4()
 	return rule{
@@ -292,11 +304,7 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 		}
 		in = append(in, published(m))
 	}
-	if r.dns.IsValid() {
-		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			in = append([]rule{both(fromGroup(g), to(host(netplan.Resolver)), toPort(p, 53), toResolver(r.dns))}, in...)
-		}
-	}
+	in = slices.Concat(resolving(g, netplan.Resolver, r.dns), resolving(g, netplan.NarrowResolver, r.narrow), in)
 	forward := []rule{
 		// What containers begin is asked anew with each packet: it may be older than these rules.
 		both(toGroup(g), known(), accept()),
@@ -367,8 +375,10 @@ func ofContainer(n *netplan.Network) []chain {
 	if !n.Closed {
 		out = append(out, both(to(Private), accept()))
 	}
-	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		out = append(out, both(to(host(netplan.Resolver)), toPort(p, 53), accept()))
+	if at := n.Nameserver(); at.IsValid() {
+		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+			out = append(out, both(to(host(at)), toPort(p, 53), accept()))
+		}
 	}
 	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
 		out = append(out, both(to(p), refuse()))

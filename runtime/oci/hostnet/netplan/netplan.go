@@ -24,6 +24,7 @@ type Network struct {
 	Egress  []netip.Prefix  `json:"egress,omitempty"`
 	Publish []Port          `json:"publish,omitempty"`
 	DNS     *netip.AddrPort `json:"dns,omitempty"`    // the cluster's, on the host's loopback (IPv4); nil: none
+	Narrow  *netip.AddrPort `json:"narrow,omitempty"` // the same, which knows the cluster's names alone
 	Search  []string        `json:"search,omitempty"` // where that is asked for names of one word
 }
 
@@ -44,6 +45,21 @@ func (p Port) Overlaps(o Port) bool {
 // Resolver is where a container finds the cluster's DNS, and its way out: an address of its link, and of nothing else.
 var Resolver = netip.AddrFrom4([4]byte{169, 254, 1, 1})
 
+// NarrowResolver is where a container that is Closed finds that which knows the cluster's names alone: the names of
+// others are a way out, too.
+var NarrowResolver = netip.AddrFrom4([4]byte{169, 254, 1, 2})
+
+// Nameserver returns where the container finds the cluster's DNS; not valid: there is none.
+func (n *Network) Nameserver() (none netip.Addr) {
+	switch {
+	case n.Closed && n.Narrow != nil:
+		return NarrowResolver
+	case !n.Closed && n.DNS != nil:
+		return Resolver
+	}
+	return none
+}
+
 // Check refuses what cannot be made.
 func (n *Network) Check() error {
 	bad := func(format string, args ...any) error { return fault.New(fault.Invalid, "network", format, args...) }
@@ -56,6 +72,8 @@ func (n *Network) Check() error {
 		return bad("the machine's address lies in %s, and %s does not", n.App, n.Address)
 	case n.DNS != nil && !n.DNS.Addr().Is4():
 		return bad("containers reach the cluster's DNS at an IPv4 address of the host, not at %s", n.DNS)
+	case n.Narrow != nil && !n.Narrow.Addr().Is4():
+		return bad("containers reach the cluster's DNS at an IPv4 address of the host, not at %s", n.Narrow)
 	}
 	for _, p := range n.Allow {
 		if !n.Cluster.Contains(p.Addr()) || p.Bits() < n.Cluster.Bits() {
