@@ -138,6 +138,9 @@ func chainsStand(c *nftables.Conn, t *nftables.Table, chains []chain) (bool, err
 	}
 	for _, ch := range chains {
 		rs, err := c.GetRules(t, &nftables.Chain{Name: ch.name, Table: t})
+		if isGone(err) {
+			return false, nil
+		}
 		if err != nil {
 			return false, fmt.Errorf("the host's rules: %w", err)
 		}

@@ -401,16 +401,26 @@ func unusable(p netplan.Port) (why string, err error) {
 	return "", ln.Close()
 }
 
+// isGone reports whether an answer of nftables says that what was asked for is not there: somebody has removed it since
+// it was looked for. Of the kernel's error the library gives the text alone.
+func isGone(err error) bool { return err != nil && strings.HasSuffix(err.Error(), unix.ENOENT.Error()) }
+
 // elements gives the values of a map by their keys; none of a map that is not there.
 func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
 	if !hasTable(c, m.Table.Name) { // the error of what is not there does not say so
 		return nil, nil
 	}
 	there, err := c.GetSets(m.Table)
+	if isGone(err) {
+		return nil, nil
+	}
 	if err != nil || !slices.ContainsFunc(there, func(s *nftables.Set) bool { return s.Name == m.Name }) {
 		return nil, err
 	}
 	es, err := c.GetSetElements(m)
+	if isGone(err) {
+		return nil, nil
+	}
 	out := make(map[string]nftables.SetElement, len(es))
 	for _, e := range es {
 		out[string(e.Key)] = e
