@@ -121,7 +121,7 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 			j++
 		}
 	}
-	var one, other, least *backend
+	var one, other, least, last *backend
 	at := 0
 	for _, b := range p.list {
 		if h.rank(b) != rank || !b.usable(now) || !h.allows(b) || !p.takes(now, b) {
@@ -135,12 +135,29 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 		if least == nil || b.load() < least.load() {
 			least = b
 		}
+		if at < first && (last == nil || b.last < last.last) {
+			last = b
+		}
 		at++
+	}
+	if p.overdue(last, least, first) {
+		return last
 	}
 	if best := better(one, other); p.policy.Soft == 0 || best.load() < p.policy.Soft {
 		return best
 	}
 	return least
+}
+
+// mostAhead is how many requests more than another a machine may have of this entry and still have its turn.
+const mostAhead = 2
+
+// overdue reports whether it is a machine's turn of n, whatever it has under way: all others were sent requests since its
+// last, and it has hardly more than the least loaded one. Else one that is slow for a moment, as its host is busy, would
+// get nothing for as long.
+func (p *Pool) overdue(b, least *backend, n int) bool {
+	return p.sends-b.last >= uint64(n) && b.sent <= least.sent+mostAhead && !muchLess(least.load(), b.load()) &&
+		(p.policy.Soft == 0 || b.load() < p.policy.Soft)
 }
 
 // better returns the less loaded of two, and of equals the one that was sent a request longer ago. A machine that is here

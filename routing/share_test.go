@@ -59,6 +59,45 @@ func TestEachMachineHasItsShare(t *testing.T) {
 	}
 }
 
+// TestASlowMachineKeepsItsTurn: one that has not answered yet gets its share of what comes meanwhile, up to a few requests; one
+// from which nothing comes then gets nothing more.
+func TestASlowMachineKeepsItsTurn(t *testing.T) {
+	b := newBench(routing.Policy{Autostart: true}, backend("m0", routing.Up), backend("m1", routing.Up),
+		backend("m2", routing.Up))
+	stuck := map[routing.Ticket]bool{}
+	got, until := 0, 0
+	for tk := routing.Ticket(1); tk <= 300; tk++ {
+		if say(b.Arrive(b.now, b.rng, routing.Ask{Ticket: tk})) == fmt.Sprintf("send %d m0", tk) {
+			stuck[tk] = true
+			got, until = got+1, int(tk)
+			continue
+		}
+		b.Done(b.now, b.rng, tk)
+	}
+	if got != 3 || until > 15 {
+		t.Errorf("one from which nothing comes gets %d requests, the last as number %d", got, until)
+	}
+	for tk := range stuck {
+		b.Done(b.now, b.rng, tk)
+	}
+	if err := fair(shares(b, 1000, 300), 300); err != nil {
+		t.Error(err)
+	}
+	held, gets := routing.Ticket(0), 0 // now one request of it is always under way
+	for tk := routing.Ticket(2000); tk < 2300; tk++ {
+		if say(b.Arrive(b.now, b.rng, routing.Ask{Ticket: tk})) == fmt.Sprintf("send %d m0", tk) {
+			gets++
+			b.Done(b.now, b.rng, held)
+			held = tk
+			continue
+		}
+		b.Done(b.now, b.rng, tk)
+	}
+	if gets < 75 {
+		t.Errorf("a slow one gets %d of 300 requests", gets)
+	}
+}
+
 // TestAMachineThatWasNotReadyGetsItsShare: a request comes to a new machine before its port accepts, and its owner sends
 // it back. Nobody needs that machine enough to have it woken. A second later it has its share, although the fleet has told
 // nothing new of it.
