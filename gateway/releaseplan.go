@@ -312,7 +312,21 @@ type edit func(g *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.Gr
 
 // edits are those that are tried, the smaller first.
 func edits() [][]edit {
-	return [][]edit{{lessSurge}, {stopFirst}, {fewer}, {stopFirst, fewer}}
+	return [][]edit{{lessSurge}, {stopFirst}, {higherBand}, {fewer}, {stopFirst, fewer}}
+}
+
+// higherBand lets a group that names no band push out what ranks lower.
+func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
+	var s machine.Scheduling
+	if g.Scheduling != nil {
+		s = *g.Scheduling
+	}
+	if s.Band != "" || s.Lent {
+		return ""
+	}
+	s.Band = machine.BandService
+	g.Scheduling = &s
+	return "band = " + strconv.Quote(string(s.Band))
 }
 
 // lessSurge has as many machines beside older ones as have room.

@@ -113,6 +113,10 @@ func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 	if p := plan(ranked("service")); p.Fits != api.FitsNow || p.Groups[0].Evicts != 1 || p.Credits != 0 {
 		t.Errorf("%+v", p)
 	}
+	unranked := plan(webOf("demo:1", 1024, 1, ""))
+	if unranked.Fits != api.FitsLater || len(unranked.Help) != 1 || unranked.Help[0].Set != `band = "service"` {
+		t.Errorf("the band that helps is not told: %+v", unranked)
+	}
 	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":2,"burst":2,"lend":false}}`)
 	if p := plan(ranked("service")); p.Fits != api.FitsNow || p.Credits <= 0 {
 		t.Errorf("%+v", p)

@@ -174,6 +174,21 @@ func unconnected(e *fault.Error, port bool) *fault.Error {
 	return e
 }
 
+// bandWouldHelp reports whether a request that names no band would fit if it were of the band of services, by evicting.
+func (b *Buyer) bandWouldHelp() bool {
+	r := b.req
+	if r.Scheduling.Band != "" || r.Scheduling.Lent {
+		return false
+	}
+	r.Scheduling.Band = machine.BandService
+	for i := range b.view.Workers {
+		if _, fits := prospectOf(&r, b.view.Workers[i], &b.policy); fits {
+			return true
+		}
+	}
+	return false
+}
+
 // CodeNeverFits is the code of a refusal that would stand if the worker, or each that there is, were empty and ready.
 const CodeNeverFits = "never_fits"
 
@@ -236,6 +251,9 @@ func (b *Buyer) exhausted() error {
 		e.Text += "; " + advice
 	case never:
 		e.Text += "; no worker could take it even if it were empty, so ask for less or add a larger worker"
+	case b.bandWouldHelp():
+		e.Text += "; machines of a lower band have that room, and with band \"service\" (--band service) " +
+			"it may evict them"
 	default:
 		e.Text += "; ask for less, or try again when something has stopped"
 	}

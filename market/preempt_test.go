@@ -3,6 +3,7 @@ package market_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -326,6 +327,28 @@ func (s *sets) best() (rank int, cost float64) {
 		}
 	}
 	return rank, cost
+}
+
+// TestARefusalNamesTheBand: a request without a band that a full worker would take as a service, by evicting, is told so; one
+// that evicting does not help, or that has a band, is not.
+func TestARefusalNamesTheBand(t *testing.T) {
+	for name, c := range map[string]struct {
+		band machine.Band
+		rank int // of what is there
+		want bool
+	}{
+		"no band, beside free": {"", 0, true}, "free": {machine.BandFree, 0, false},
+		"no band, beside services": {"", 2500, false},
+	} {
+		view := cluster.View{Workers: []cluster.Record{{Worker: "w", State: cluster.Ready,
+			Capacity: cluster.Resources{CPU: 1000}, Used: cluster.Resources{CPU: 900},
+			Evictable: []cluster.Evictable{{Rank: c.rank, Machines: 3, Resources: cluster.Resources{CPU: 900}}}}}}
+		out := market.NewBuyer(ranked("s", "s1", c.band, 500), view, placement.Default()).Step(market.In{})
+		if !out.Done || fault.CodeOf(out.Err) != "no_capacity" ||
+			strings.Contains(out.Err.Error(), "--band service") != c.want {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
 }
 
 // TestBuyerAsksToEvictLast: a buyer asks workers with room first, and then consents to evictions where they cost least
