@@ -167,14 +167,20 @@ func cmdVolumeSnapshot(c *cli.Env) *cobra.Command {
 func cmdVolumeDestroy(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "destroy VOLUME",
-		Short:   "Destroy a volume and all that is on it",
-		Example: "  souk volumes destroy data",
+		Short:   "Destroy a volume, all that is on it, and its snapshots",
+		Example: "  souk volumes destroy data --yes",
 		Args:    cli.Args(1, 1, "a volume"),
 	}
+	yes := cmd.Flags().Bool("yes", false, "really: what is on it and its snapshots are lost")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, v, err := volumeOf(c, cmd, given[0])
 		if err != nil {
 			return err
+		}
+		free := v.AttachedMachine == nil || *v.AttachedMachine == ""
+		if !*yes && free { // one that a machine has is refused in any case
+			return cli.Usagef("volume %s (%s, %d GB) and %s would be lost; say --yes", v.Name, v.ID, v.SizeGB,
+				cli.NumberOf(len(v.Snapshots), "snapshot", "snapshots"))
 		}
 		if _, err := cl.DestroyVolume(cmd.Context(), c.AppOrDefault(), v.ID); err != nil {
 			return err
@@ -212,8 +218,9 @@ func printVolumes(c *cli.Env, vs []machine.Volume) {
 		if v.SizeHeld {
 			size += " held"
 		}
-		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, size, string(v.Worker), attached))
+		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, size, string(v.Worker), attached,
+			strconv.Itoa(len(v.Snapshots))))
 	}
-	c.Table([]cli.Column{cli.Drop("ID", 2), cli.Keep("NAME").Cut(8), cli.Drop("STATE", 3), cli.Keep("SIZE"),
-		cli.Drop("WORKER", 4).Cut(6), cli.Drop("ATTACHED TO", 1).Cut(8)}, rows)
+	c.Table([]cli.Column{cli.Drop("ID", 3), cli.Keep("NAME").Cut(8), cli.Drop("STATE", 4), cli.Keep("SIZE"),
+		cli.Drop("WORKER", 5).Cut(6), cli.Drop("ATTACHED TO", 2).Cut(8), cli.Drop("SNAPSHOTS", 1)}, rows)
 }
