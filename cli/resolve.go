@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/client"
@@ -17,8 +19,12 @@ import (
 )
 
 // Find returns the machine with exactly this id or exactly this name: never one whose id merely begins so. Without an
-// app every app is searched. A destroyed machine is found by its id only.
+// app every app is searched. A destroyed machine is found by its id only. GROUP/INDEX is the machine that stands for a
+// replica: of the app that is given, else of the app of this directory's souk.toml, else of the only app that has it.
 func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine.Machine, error) {
+	if machine.IsSlot(ref) {
+		return findReplica(ctx, cl, cmp.Or(c.AppGiven(), FolderApp()), ref)
+	}
 	app := c.AppGiven()
 	// The common case costs one small request.
 	m, err := cl.Machine(ctx, c.AppOrDefault(), ref)
@@ -58,6 +64,58 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 		return nil, err
 	}
 	return Owned(m, named[0].App), nil
+}
+
+// findReplica returns the machine that stands for a replica of an app, "" for the only app that has it.
+func findReplica(ctx context.Context, cl *client.Client, app, slot string) (*machine.Machine, error) {
+	lines, err := cl.MachineLines(ctx, client.LineOptions{App: app, Name: slot})
+	if err != nil {
+		return nil, err
+	}
+	switch len(lines) {
+	case 0:
+		return nil, fault.New(fault.NotFound, "replica",
+			"no machine stands for replica %s%s; \"souk status APP\" lists the replicas of an app", slot, inApp(app))
+	case 1:
+		m, err := cl.Machine(ctx, lines[0].App, lines[0].ID)
+		if err != nil {
+			return nil, err
+		}
+		return Owned(m, lines[0].App), nil
+	}
+	return nil, ambiguousReplica(lines, slot)
+}
+
+// ambiguousReplica is the error of a replica that several machines stand for: of several apps, or while one takes the
+// place of another.
+func ambiguousReplica(lines []*machine.Line, slot string) error {
+	apps := map[string]bool{}
+	ids := make([]string, len(lines))
+	for i, m := range lines {
+		apps[m.App] = true
+		ids[i] = fmt.Sprintf("%s (%s, on %s)", m.ID, m.State, m.Worker)
+	}
+	if len(apps) == 1 {
+		return fault.New(fault.Conflict, "ambiguous", "%d machines of app %s stand for replica %s now: %s; give the id",
+			len(lines), lines[0].App, slot, strings.Join(ids, ", "))
+	}
+	return fault.New(fault.Conflict, "ambiguous", "the apps %s have a replica %s each; give --app, or the id",
+		strings.Join(slices.Sorted(maps.Keys(apps)), ", "), slot)
+}
+
+// FolderApp returns the app that the souk.toml of this directory is about; "" where there is none, or it names none.
+func FolderApp() string {
+	text, err := os.ReadFile("souk.toml")
+	if err != nil {
+		return ""
+	}
+	var file struct {
+		App string `toml:"app"`
+	}
+	if toml.Unmarshal(text, &file) != nil { // "souk deploy" says what is wrong with it
+		return ""
+	}
+	return file.App
 }
 
 // ambiguous is the error of a name that several machines have.

@@ -18,6 +18,9 @@ answer yes or no at once, and says why.
 
 Begin with "souk dev" in one terminal and "souk run -- /bin/sh -c 'echo hello; sleep 1000'" in another.
 
+A MACHINE is named by its id, by its name, or as "souk status" prints it by the replica that it stands for, such as web/0:
+of --app, else of the app of the souk.toml here, else of the only app that has it.
+
 Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of this host), SOUK_TOKEN, SOUK_APP (instead of
 --app), SOUK_KEY_FILE (a key from outside, which seals the keys of this host), NO_COLOR.
 

@@ -112,7 +112,7 @@ func older(a, b *machine.Machine) int {
 type LineOptions struct {
 	ListOptions
 	App  string // "" is every app
-	Name string // "" is every name
+	Name string // of a machine, or of the replica that it stands for, such as web/2; "" is every name
 }
 
 // MachineLines lists machines in one line each, oldest first.

@@ -300,7 +300,8 @@ func withinBytes(page []listed, most int) []listed {
 // linesPerPage bounds a page of lines: each has some 250 bytes.
 const linesPerPage = 10_000
 
-// listLines pages through the machines of all apps, or of one, in one line each.
+// listLines pages through the machines of all apps, or of one, in one line each. Those of a name are those that stand
+// for a replica, where it is one's: web/2.
 func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", linesPerPage, 1, linesPerPage)
 	if err != nil {
@@ -318,7 +319,8 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	all, silent, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
-		return m.ID > cursor && (name == "" || m.Name == name) && (region == "" || m.Region == region)
+		is := name == "" || m.Name == name || m.Replica != nil && m.Replica.Slot() == name
+		return is && m.ID > cursor && (region == "" || m.Region == region)
 	})
 	if err != nil {
 		return err

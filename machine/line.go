@@ -33,6 +33,8 @@ type Line struct {
 	Restarts int    `json:"restarts,omitempty"` // as in Machine
 	Tries    int    `json:"tries,omitempty"`    // that failed of what is tried again for it; 0: nothing is
 	NextTry  string `json:"next_try,omitempty"` // RFC 3339; "": none, or it is being tried now
+
+	Replica string `json:"replica,omitempty"` // of its app's service that it stands for, as Replica.Slot says
 }
 
 // MaxLineCommand bounds a line's command, bytes.
@@ -43,6 +45,9 @@ func (m *Machine) Line() Line {
 	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
 		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config),
 		Returns: m.Returns, SilentMS: m.SilentMS, Failing: m.Failing(), Restarts: m.Restarts}
+	if m.Replica != nil {
+		l.Replica = m.Replica.Slot()
+	}
 	if m.Retry != nil {
 		l.Tries, l.NextTry = m.Retry.Tries, m.Retry.Next
 	}

@@ -57,6 +57,9 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.NextTry != "" {
 		b = AppendText(append(b, `,"next_try":`...), l.NextTry)
 	}
+	if l.Replica != "" {
+		b = AppendText(append(b, `,"replica":`...), l.Replica)
+	}
 	return append(b, '}')
 }
 
@@ -166,6 +169,8 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		to, old = &l.Command, &before.Command
 	case "next_try":
 		to, old = &l.NextTry, &before.NextTry
+	case "replica":
+		to, old = &l.Replica, &before.Replica
 	case "restarts":
 		return p.count(&l.Restarts)
 	case "tries":

@@ -26,7 +26,7 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 				Returns: rapid.Bool().Draw(t, "returns"), SilentMS: rapid.Int64Range(0, 1<<40).Draw(t, "silent"),
 				Failing:  rapid.Bool().Draw(t, "failing"),
 				Restarts: rapid.IntRange(0, 99).Draw(t, "restarts"), Tries: rapid.IntRange(0, 99).Draw(t, "tries"),
-				NextTry: text.Draw(t, "next")}
+				NextTry: text.Draw(t, "next"), Replica: text.Draw(t, "replica")}
 		})
 		l := line.Draw(t, "line")
 		want, err := json.Marshal(l)

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -71,6 +73,21 @@ func (r *Replica) String() string {
 		return fmt.Sprintf("the release command%s, rollout %d", of, r.Epoch)
 	}
 	return fmt.Sprintf("a run of %s%s, %s at %s", r.Group, of, r.Run, r.At().Format(time.RFC3339))
+}
+
+// Slot returns the replica as commands take it, such as "web/2"; "" for a run, which stands for none.
+func (r *Replica) Slot() string {
+	if r.Run != "" {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", r.Group, r.Index)
+}
+
+// IsSlot reports whether s names a replica as Slot does, which no id and no name of a machine can look like.
+func IsSlot(s string) bool {
+	group, index, is := strings.Cut(s, "/")
+	n, err := strconv.Atoi(index)
+	return is && ValidGroup(group) && err == nil && n >= 0 && n < MaxReplicas && strconv.Itoa(n) == index
 }
 
 // At returns the time of a run that was scheduled or triggered.

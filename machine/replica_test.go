@@ -42,3 +42,22 @@ func TestReplica(t *testing.T) {
 		}
 	}
 }
+
+// TestSlotsAreNoNames: what names a replica on a command line is no id and no name of a machine.
+func TestSlotsAreNoNames(t *testing.T) {
+	for s, want := range map[string]bool{"web/0": true, "web-2/999": true, "web": false, "web/": false, "/0": false,
+		"web/00": false, "web/-1": false, "web/+1": false, "web/1000": false, "Web/0": false,
+		"web/0/1": false, "web/x": false,
+		"./web/0": false, "": false} {
+		if got := machine.IsSlot(s); got != want {
+			t.Errorf("%q names a replica: %v", s, got)
+		}
+		if want && (machine.ValidName(s) || machine.ValidID(s)) {
+			t.Errorf("%q may be a machine's name", s)
+		}
+	}
+	kept, run := machine.Replica{Group: "web", Index: 7}, machine.Replica{Group: "web", Run: machine.RunScheduled}
+	if kept.Slot() != "web/7" || !machine.IsSlot(kept.Slot()) || run.Slot() != "" {
+		t.Errorf("the replicas are %q and %q", kept.Slot(), run.Slot())
+	}
+}

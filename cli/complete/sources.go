@@ -96,6 +96,9 @@ func machines(ctx context.Context, c *cli.Env) ([]string, error) {
 		if m.Name != "" {
 			out = append(out, described(m.Name, m.ID+", "+string(m.State)))
 		}
+		if m.Replica != "" {
+			out = append(out, described(m.Replica, m.ID+" of app "+m.App+", "+string(m.State)))
+		}
 		return out
 	})(ctx, c)
 }

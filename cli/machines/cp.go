@@ -35,7 +35,8 @@ setuid, setgid or sticky bit. A FIFO, socket or device is left out of a director
 		Args:    cli.Args(2, 2, "two paths, one of them MACHINE:PATH"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			for _, g := range given {
-				if ref, is := strings.CutSuffix(g, ":"); is && !strings.ContainsAny(ref, "/:") {
+				ref, is := strings.CutSuffix(g, ":")
+				if is && (machine.IsSlot(ref) || !strings.ContainsAny(ref, "/:")) {
 					return cli.Usagef("%s names a machine and no path: write %s/ for the machine's own directory, or "+
 						"%s/PATH", g, g, g)
 				}

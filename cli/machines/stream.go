@@ -324,7 +324,7 @@ it writes comes as it is shown, stderr with stdout. It ends with the connection.
 
 In a container --user is one of the container's own, and root has the rights of the container's root; what runs beside a
 program of the host has that one's user. A --workdir that is not there is exit code 127.`,
-		Example: "  souk exec -it web -- /bin/sh\n  souk exec web -- /bin/ps aux\n" +
+		Example: "  souk exec -it web -- /bin/sh\n  souk exec web/0 -- /bin/ps aux\n" +
 			"  souk exec --user postgres:postgres --workdir /var/lib db -- ls -l\n" +
 			"  echo 'select 1' | souk exec db -- /usr/bin/psql\n" +
 			"  while read f; do souk exec -n web -- /bin/touch \"$f\"; done < list",
