@@ -214,9 +214,8 @@ func (f frameWriter) Write(p []byte) (int, error) {
 // streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin, or
 // what happens at its terminal.
 func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
-	control := http.NewResponseController(w)
-	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
+	if err := bothWays(w, r); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

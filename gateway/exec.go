@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -235,10 +234,10 @@ func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || port < 1 || port > 65535 {
 		return fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %q", clip(r.PathValue("port"), 20))
 	}
-	control := http.NewResponseController(w)
-	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
+	if err := bothWays(w, r); err != nil {
+		return err
 	}
+	control := http.NewResponseController(w)
 	f, err := a.directory.named(r)
 	if err != nil {
 		return err

@@ -82,6 +82,11 @@ func (f *front) serve(next http.Handler) http.Handler {
 		begin := time.Now()
 		q := &request{id: ulid.Make().String(), route: "unmatched"}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		if r.Body != nil && r.Body != http.NoBody {
+			body := &handlersBody{ReadCloser: r.Body}
+			r.Body = body // of this handler's own copy of the request
+			defer body.end(w)
+		}
 		rec := &recorder{ResponseWriter: w}
 		rec.Header().Set(api.RequestIDHeader, q.id)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
