@@ -28,7 +28,11 @@ func Secrets(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ss, err := cl.Secrets(cmd.Context(), c.AppOrDefault())
+		app, _, err := releases.AppHere(c, cmd)
+		if err != nil {
+			return err
+		}
+		ss, err := cl.Secrets(cmd.Context(), app)
 		if err != nil {
 			return err
 		}
@@ -44,7 +48,7 @@ func Secrets(c *cli.Env) *cobra.Command {
 		return nil
 	}
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets, and replace the machines that read them",
-		Long: `Set secrets of an app. Where the app is a service its machines that read one of them are replaced, group by group, as
+		Long: `Set secrets of an app: the one of --app, else of souk.toml in this directory, as with "souk deploy". Where the app is a service its machines that read one of them are replaced, group by group, as
 by "souk deploy": a rollout that fails is undone, and with it the machines have the values from before. --stage sets them
 alone. Machines of an app that is no service see them in their environment at their next start. A NAME without a value takes it from stdin, to the last byte but one trailing newline, so that it is in
 no shell history and no process list; on a terminal it is asked for and not shown. A value is text in UTF-8: what is
@@ -56,7 +60,7 @@ not, such as a binary key, is refused; encode it, with base64 for example.`,
 		if err != nil {
 			return err
 		}
-		return setSecrets(cmd.Context(), c, of, values, "set", given)
+		return setSecrets(cmd, c, of, values, "set", given)
 	}
 	unset := &cobra.Command{
 		Use:     "unset SECRET...",
@@ -69,14 +73,14 @@ not, such as a binary key, is refused; encode it, with base64 for example.`,
 		for _, n := range given {
 			values[n] = nil
 		}
-		return setSecrets(cmd.Context(), c, of, values, "unset", given)
+		return setSecrets(cmd, c, of, values, "unset", given)
 	}
 	deploy := &cobra.Command{Use: "deploy", Short: "Replace the machines that have not the newest secrets",
 		Long: `Make the release of an app that is wanted anew with the newest secrets, such as those that "souk secrets set --stage" has
 set. Machines that read none that has changed stay as they are.`,
 		Example: "  souk secrets deploy --app shop", Args: cli.Args(0, 0, "no argument")}
 	deploy.RunE = func(cmd *cobra.Command, _ []string) error {
-		return setSecrets(cmd.Context(), c, of, nil, "deploy", nil)
+		return setSecrets(cmd, c, of, nil, "deploy", nil)
 	}
 	for _, cmd := range []*cobra.Command{set, unset, deploy} {
 		f := cmd.Flags()
@@ -157,7 +161,7 @@ func secretFrom(ctx context.Context, c *cli.Env, name string) ([]byte, error) {
 }
 
 // setSecrets changes secrets; given are the arguments that name them, none for those that are set already.
-func setSecrets(ctx context.Context, c *cli.Env, of *secretFlags, values map[string]*string, verb string,
+func setSecrets(cmd *cobra.Command, c *cli.Env, of *secretFlags, values map[string]*string, verb string,
 	given []string) error {
 	switch {
 	case of.plan && of.noPlan:
@@ -169,7 +173,11 @@ func setSecrets(ctx context.Context, c *cli.Env, of *secretFlags, values map[str
 	if err != nil {
 		return err
 	}
-	app := c.AppOrDefault()
+	app, ofFile, err := releases.AppHere(c, cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
 	var before []api.Secret
 	if verb == "unset" {
 		if before, err = cl.Secrets(ctx, app); err != nil {
@@ -193,8 +201,8 @@ func setSecrets(ctx context.Context, c *cli.Env, of *secretFlags, values map[str
 		}
 	}
 	out, err := writeSecrets(ctx, cl, app, values, of.stage)
-	if fault.Is(err, fault.NotFound) && app == cli.DefaultApp && verb == "set" {
-		// As with run, the default app is made when it is first needed.
+	if fault.Is(err, fault.NotFound) && (ofFile || app == cli.DefaultApp) && verb == "set" {
+		// As with run and deploy, the app is made when it is first needed.
 		if _, made := cl.CreateApp(ctx, app); made != nil && !releases.AppExists(made) {
 			return made
 		}
