@@ -27,12 +27,12 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 	defer cancel()
 	c, err := w.dialer.Try(limited, m, port)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		why := w.dialer.Explain(m, port, err)
-		if why == "" {
-			why = "see souk logs " + id
+		if why := w.dialer.Explain(m, port, err); why != "" {
+			return nil, fault.Wrap(err, fault.Unavailable, "listens_elsewhere",
+				"port %d of machine %s cannot be reached: %s", port, id, why)
 		}
 		return nil, fault.Wrap(err, fault.Unavailable, "no_listener",
-			"machine %s runs, and nothing listens where its port %d is reached; %s", id, port, why)
+			"machine %s runs, and nothing listens at its port %d; see souk logs %s", id, port, id)
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "port %d of machine %s cannot be reached from "+
