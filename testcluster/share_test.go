@@ -37,22 +37,14 @@ func TestANewMachineGetsItsShareUnderLoad(t *testing.T) {
 	}
 	port, says := served(t, c, 0)
 	programs(t, port, says)
-	c.Meet()
+	met(t, c, 1)
 	for i := range 3 {
 		answered(t, c, i, http.MethodGet, "/", "", "0")
 	}
 	stop := underLoad(t, c)
 	for i := 1; i < 3; i++ {
 		port, says := served(t, c, i)
-		c.Until("each member has met the new machine before it is ready", func() bool {
-			for k := range 3 {
-				list, err := c.Client(k).Services(t.Context(), app)
-				if err != nil || len(list.Services) != 1+i {
-					return false
-				}
-			}
-			return true
-		})
+		met(t, c, 1+i)
 		<-time.After(200 * time.Millisecond) // some requests are sent there and come back
 		programs(t, port, says)
 	}
@@ -75,6 +67,20 @@ func TestANewMachineGetsItsShareUnderLoad(t *testing.T) {
 	for _, failed := range stop() {
 		t.Error(failed)
 	}
+}
+
+// met waits until each member knows of so many machines, also of one that is not ready yet.
+func met(t *testing.T, c *testcluster.Cluster, machines int) {
+	t.Helper()
+	c.Until(fmt.Sprintf("each member has met %d machines", machines), func() bool {
+		for i := range 3 {
+			list, err := c.Client(i).Services(t.Context(), app)
+			if err != nil || len(list.Services) != machines { // each has a port of its own
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // underLoad asks each member 100 times a second, until the function is called that it returns, which lists what failed.
