@@ -21,32 +21,6 @@ import (
 // Secrets makes the command "souk secrets".
 func Secrets(c *cli.Env) *cobra.Command {
 	of := new(secretFlags)
-	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List secrets, never their values",
-		Example: "  souk secrets list --app shop", Args: cli.Args(0, 0, "no argument")}
-	list.RunE = func(cmd *cobra.Command, _ []string) error {
-		cl, err := c.Client()
-		if err != nil {
-			return err
-		}
-		app, _, err := releases.AppHere(c, cmd)
-		if err != nil {
-			return err
-		}
-		ss, err := cl.Secrets(cmd.Context(), app)
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			cli.JSONList(c, ss)
-			return nil
-		}
-		var rows [][]cli.Cell
-		for _, s := range ss {
-			rows = append(rows, cli.Cells(s.Name, s.Digest))
-		}
-		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("DIGEST").Cut(8)}, rows)
-		return nil
-	}
 	set := &cobra.Command{Use: "set NAME[=VALUE]...", Short: "Set secrets, and replace the machines that read them",
 		Long: `Set secrets of an app: the one of --app, else of souk.toml in this directory, as with "souk deploy". Where the app is a service its machines that read one of them are replaced, group by group, as
 by "souk deploy": a rollout that fails is undone, and with it the machines have the values from before. --stage sets them
@@ -92,7 +66,38 @@ set. Machines that read none that has changed stay as they are.`,
 		}
 	}
 	return cli.Parent(&cobra.Command{Use: "secrets", Short: "List, set and delete an app's secrets",
-		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"}, list, set, unset, deploy)
+		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"}, listSecrets(c), set, unset, deploy)
+}
+
+// listSecrets makes the command "souk secrets list".
+func listSecrets(c *cli.Env) *cobra.Command {
+	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List secrets, never their values",
+		Example: "  souk secrets list --app shop", Args: cli.Args(0, 0, "no argument")}
+	list.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		app, _, err := releases.AppHere(c, cmd)
+		if err != nil {
+			return err
+		}
+		ss, err := cl.Secrets(cmd.Context(), app)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			cli.JSONList(c, ss)
+			return nil
+		}
+		var rows [][]cli.Cell
+		for _, s := range ss {
+			rows = append(rows, cli.Cells(s.Name, s.Digest))
+		}
+		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("DIGEST").Cut(8)}, rows)
+		return nil
+	}
+	return list
 }
 
 // secretFlags say how a change of secrets comes to the machines.
