@@ -66,7 +66,8 @@ set. Machines that read none that has changed stay as they are.`,
 		}
 	}
 	return cli.Parent(&cobra.Command{Use: "secrets", Short: "List, set and delete an app's secrets",
-		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"}, listSecrets(c), set, unset, deploy)
+		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"},
+		listSecrets(c), set, unset, deploy)
 }
 
 // listSecrets makes the command "souk secrets list".
