@@ -117,6 +117,24 @@ func TestMissedTimes(t *testing.T) {
 	j.skipped("")
 }
 
+// TestARunThatCannotBeMade says why while it is tried again, and no more once it is made.
+func TestARunThatCannotBeMade(t *testing.T) {
+	j := newJobs(t, Cron{Schedule: "*/5 * * * *"})
+	j.at("12:05:00")
+	j.finish(0)
+	for i := range 3 {
+		j.now = time.Date(2026, 3, 2, 12, 10, 20*i, 0, time.UTC)
+		if n := j.step(t); len(n.Orders) != 1 || n.Orders[0].Verb != Make {
+			t.Fatalf("try %d: %+v", i, n)
+		}
+		j.end(0, refused, workers[0])
+		j.step(t)
+		j.skipped("what is due at 2026-03-02T12:10:00Z could not be started yet, and is tried again: no")
+	}
+	j.wants("12:11:30", "make 12:10")
+	j.skipped("")
+}
+
 // TestWhatIsNotMadeUpFor: a job begins with its release, and when it is turned on; one whose rule is another begins anew.
 func TestWhatIsNotMadeUpFor(t *testing.T) {
 	j := newJobs(t, Cron{Schedule: "0 12 * * *"}) // it was deployed at 12:00:30

@@ -24,7 +24,7 @@ type Ran struct {
 	At      uint64 `json:"at"`                // the newest time that is settled, in minutes since 1970: later ones are to come
 	Rule    string `json:"rule"`              // what the times followed from
 	Off     bool   `json:"off,omitempty"`     // the job is turned off
-	Skipped string `json:"skipped,omitempty"` // why nothing was started at the newest time, one sentence; "": it was
+	Skipped string `json:"skipped,omitempty"` // why nothing was started at the newest time yet, one sentence; "": it was
 }
 
 // Time returns the newest time that is settled.
@@ -257,11 +257,25 @@ func (p *pass) due(to *side, r Ran, w *runWork) {
 			return
 		}
 	}
+	if text := notYet(last, w); text != "" && text != r.Skipped {
+		r.Skipped = text
+		p.settle(g.Name, r)
+		return
+	}
 	replica := p.ofRun(to, machine.RunScheduled, Minute(last))
 	if p.startRun(replica, g, w) {
 		r.At, r.Skipped = replica.Epoch, ""
 		p.settle(g.Name, r)
 	}
+}
+
+// notYet says why what is due could not be started so far; "": it was not tried.
+func notYet(due time.Time, w *runWork) string {
+	if w.why == nil {
+		return ""
+	}
+	return fault.Clip(fmt.Sprintf("what is due at %s could not be started yet, and is tried again: %v",
+		due.Format(time.RFC3339), w.why), maxReason)
 }
 
 // schedule returns when a job is due; nil: its rule cannot be read.
