@@ -326,7 +326,7 @@ func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.G
 	}
 	s.Band = machine.BandService
 	g.Scheduling = &s
-	return "band = " + strconv.Quote(string(s.Band))
+	return "scheduling.band = " + strconv.Quote(string(s.Band))
 }
 
 // lessSurge has as many machines beside older ones as have room.

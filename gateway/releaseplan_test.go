@@ -114,7 +114,7 @@ func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	unranked := plan(webOf("demo:1", 1024, 1, ""))
-	if unranked.Fits != api.FitsLater || len(unranked.Help) != 1 || unranked.Help[0].Set != `band = "service"` {
+	if unranked.Fits != api.FitsLater || len(unranked.Help) != 1 || unranked.Help[0].Set != `scheduling.band = "service"` {
 		t.Errorf("the band that helps is not told: %+v", unranked)
 	}
 	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":2,"burst":2,"lend":false}}`)
