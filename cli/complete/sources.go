@@ -1,6 +1,7 @@
 package complete
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -48,6 +49,7 @@ func values() map[string]value {
 		"volumes":    {list: words("auto", "sized", "directory")},
 		"containers": {list: words("auto", "off", "runc", "crun", "runsc"), more: true},
 		"runtime":    {list: runtimes},
+		"release":    {list: releases},
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
 		"gpus":   {list: gpus, more: true},
@@ -100,6 +102,15 @@ func machines(ctx context.Context, c *cli.Env) ([]string, error) {
 			out = append(out, described(m.Replica, m.ID+" of app "+m.App+", "+string(m.State)))
 		}
 		return out
+	})(ctx, c)
+}
+
+// releases lists those of the app that is given, or of this directory.
+func releases(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]api.ReleaseEntry, error) {
+		return cl.Releases(ctx, cmp.Or(c.AppGiven(), cli.FolderApp()))
+	}, func(r api.ReleaseEntry) []string {
+		return []string{described(r.Release, r.State+", "+r.Why)}
 	})(ctx, c)
 }
 

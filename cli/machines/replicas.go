@@ -77,6 +77,9 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	out := deployed{ReleaseMade: made}
 	if !o.detach {
 		s, err := releases.Await(ctx, c, cl, app, group.Name, &made.Head)
+		if err != nil && s.App != "" && ctx.Err() == nil && !c.JSON {
+			return releases.Failed(ctx, c, cl, &s, err)
+		}
 		if err != nil {
 			return err
 		}

@@ -20,10 +20,18 @@ import (
 
 // logsFlags are what souk logs takes.
 type logsFlags struct {
-	q      machine.LogQuery
-	tail   Tail
-	stamps bool
-	since  string
+	q       machine.LogQuery
+	tail    Tail
+	stamps  bool
+	since   string
+	release string
+}
+
+// printer prints the output of one machine, each line behind before.
+func (o *logsFlags) printer(out *Output, before string) *Printer {
+	p := out.Printer()
+	p.Before, p.Stamps, p.Whole = before, o.stamps, o.q.Cursor != ""
+	return p
 }
 
 // Tail is the flag --tail: how many of the last lines are printed, where 0 is none of what is kept.
@@ -71,11 +79,17 @@ func Logs(c *cli.Env) *cobra.Command {
 	o := new(logsFlags)
 	cmd := &cobra.Command{Use: "logs [MACHINE...]", Short: "Print machines' output",
 		Long: `Print what machines' programs wrote: stdout on stdout, stderr on stderr, each in order. Without a machine,
-that of all machines of --app. Of several machines each line begins with the machine's name.
+that of all machines of --app. Of several machines each line begins with the machine's name, or its replica's (web/0).
 
-With --follow go on until ^C or until the machine is destroyed, also when souk is started anew meanwhile. With --json
-each line carries a cursor; --cursor goes on behind it. Times are of this host's zone.`,
-		Example: "  souk logs web\n  souk logs -f --tail 10 web\n  souk logs -t --since 10m --app shop\n" +
+With --follow go on until ^C or until the machine is destroyed, also when souk is started anew meanwhile. With --follow
+and --app alone machines are followed as they come and go, which stderr says. With --json each line carries a cursor;
+--cursor goes on behind it. Times are of this host's zone.
+
+The last output of a machine that was destroyed is kept for a day by its worker (64 KiB of each of the newest 64
+machines of services, and of 64 others): its id reads it. --release prints that of all machines that were made for a
+release, which "souk releases" numbers, with that of a release that failed, its command and its jobs.`,
+		Example: "  souk logs web\n  souk logs -f --tail 10 web/0\n  souk logs -t --since 10m --app shop\n" +
+			"  souk logs --release 3 --app shop\n" +
 			"  souk logs web --json | jq -r 'select(.stream==\"stderr\").text'",
 		Args: cli.Args(0, -1, "machines, by id or name, or none with --app")}
 	cmd.Flags().BoolVarP(&o.q.Follow, "follow", "f", false, "wait for more")
@@ -84,6 +98,8 @@ each line carries a cursor; --cursor goes on behind it. Times are of this host's
 	cmd.Flags().BoolVarP(&o.stamps, "timestamps", "t", false, "print each line's time before it")
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"only what is younger: 10m, 2h, or a time such as 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&o.release, "release", "",
+		"of the machines of this release of --app, by its number or its id")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		o.q.Tail = o.tail.Lines()
 		return doLogs(cmd.Context(), c, o, refs)
@@ -96,14 +112,22 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 	if err != nil {
 		return err
 	}
-	if len(refs) == 0 && c.AppGiven() == "" {
+	if o.release != "" && len(refs) > 0 {
+		return cli.Usagef("--release prints the output of all machines of a release: name no machine with it")
+	}
+	if len(refs) == 0 && c.AppGiven() == "" && o.release == "" {
 		return cli.Usagef("souk logs wants machines, by id or name, or --app for all of an app's")
 	}
 	cl, err := c.Client()
 	if err != nil {
 		return err
 	}
-	if len(refs) == 0 {
+	switch {
+	case o.release != "":
+		return logsOfRelease(ctx, c, cl, o, since)
+	case len(refs) == 0 && o.q.Follow && o.q.Cursor == "":
+		return followApp(ctx, c, cl, o, since)
+	case len(refs) == 0:
 		lines, err := cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
 		if err != nil {
 			return err
@@ -119,17 +143,11 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 	show := func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 		before := ""
 		if len(refs) > 1 {
-			before = cli.Label(m) + " | "
+			before = standsFor(m) + " | "
 		}
-		p := out.Printer()
-		p.Before, p.Stamps, p.Whole = before, o.stamps, o.q.Cursor != ""
-		err := followLog(ctx, c, cl, m, o.q, func(l machine.LogLine) error {
-			if l.At.Before(since) {
-				return nil
-			}
-			return p.Print(l)
-		})
-		return cmp.Or(err, p.Err())
+		noteDestroyed(c, m, standsFor(m))
+		p := o.printer(out, before)
+		return cmp.Or(followLog(ctx, c, cl, m, o.q, younger(since, p.Print)), p.Err())
 	}
 	if !o.q.Follow || len(refs) == 1 {
 		return cmp.Or(c.Each(ctx, refs, show), out.Close())

@@ -38,8 +38,9 @@ prints one; a key that souk does not know is refused with its line. The app is m
 
 It ends with 0 once all machines are as the file says and have been ready for update.min_up (10s), or where a canary
 waits for "souk promote". A rollout that fails is undone, or paused, as the file says in update.on_failure; then the
-command ends with 65 and why, and so it does where a machine is not ready though the rollout is over. ^C ends the
-following alone: the rollout goes on. A number that "souk scale" set stays, unless the file says another one than the release before.
+command ends with 65, why, and what the machines that failed printed last (--json: rollout.failed[].output), and so it
+does where a machine is not ready though the rollout is over. ^C ends the following alone: the rollout goes on. A number
+that "souk scale" set stays, unless the file says another one than the release before.
 
 --plan changes nothing: it says what a deploy would do to each machine, and whether there is room for the machines that
 it makes first. It ends with 0 where there is nothing to do, 1 where there are changes and they fit, 75 where there is
@@ -138,15 +139,13 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 // Follow follows the rollout that a head begins to its end, and shows what came of it.
 func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head *api.Head) error {
 	s, err := Await(ctx, c, cl, app, "", head)
-	if s.App != "" && (err == nil || c.JSON && ctx.Err() == nil) {
+	if s.App != "" && err == nil {
 		Show(c, &s)
 	}
-	if r := s.Rollout; err != nil && r != nil && len(r.Failed) > 1 && !c.JSON {
-		for _, f := range r.Failed {
-			c.Note("%s: %s", failedText(&f), f.Why)
-		}
+	if err == nil || s.App == "" || ctx.Err() != nil {
+		return err
 	}
-	return err
+	return Failed(ctx, c, cl, &s, err)
 }
 
 // hereNote says which images were taken as they are on a host, and not as a registry has them.

@@ -114,6 +114,7 @@ func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 	}
 	if r.Why != "" {
 		c.Field("why", "%s", r.Why)
+		c.Field("output", "%s", outputText(s.App, r))
 	}
 	if len(r.Failed) == 1 && r.Failed[0].Why == r.Why {
 		return

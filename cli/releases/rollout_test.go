@@ -2,9 +2,12 @@ package releases
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
@@ -54,5 +57,38 @@ func TestRolloutText(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, out.String())
 		}
+	}
+}
+
+// TestOutputOfWhatFailed: in JSON what failed has its last lines beside what the API says, and nothing else changes.
+func TestOutputOfWhatFailed(t *testing.T) {
+	var out bytes.Buffer
+	c := &cli.Env{Out: &out, Err: &bytes.Buffer{}, JSON: true}
+	s := rolling(rollout.RolledUndone, 0)
+	s.Rollout.Failed = []api.RolloutFailure{{Group: "web", Index: 1, Machine: "m1", Why: "it dies"}}
+	showFailed(c, &s, []failure{{RolloutFailure: s.Rollout.Failed[0], Output: []string{"no database"}}},
+		&failure{Output: []string{"cannot migrate"}})
+	var got, want map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := got["rollout"].(map[string]any)
+	failed, _ := r["failed"].([]any)
+	if len(failed) != 1 {
+		t.Fatal(out.String())
+	}
+	first, _ := failed[0].(map[string]any)
+	if d := cmp.Diff([]any{[]any{"no database"}, []any{"cannot migrate"}},
+		[]any{first["output"], r["command_output"]}); d != "" {
+		t.Errorf("%s\n%s", d, out.String())
+	}
+	delete(r, "command_output")
+	delete(first, "output")
+	raw, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(raw, &want)
+	}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-API +printed):\n%s", err, d)
 	}
 }
