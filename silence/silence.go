@@ -29,9 +29,9 @@ type Lines struct {
 	dialer net.Dialer
 	after  time.Duration
 
-	mu      sync.Mutex
-	lines   map[*line]bool
-	watched bool
+	mu    sync.Mutex
+	lines map[*line]bool
+	none  chan struct{} // closed when there is no line any more; nil: nobody watches
 }
 
 // New returns lines whose other ends count as silent when nothing has come from their hosts for after, which is some
@@ -55,27 +55,26 @@ func (l *Lines) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines[x] = true
-	if !l.watched {
-		l.watched = true
-		go l.watch()
+	if l.none == nil {
+		l.none = make(chan struct{})
+		go l.watch(l.none)
 	}
 	return x, nil
 }
 
 // watch ends what is silent, until there is no line any more.
-func (l *Lines) watch() {
+func (l *Lines) watch(none <-chan struct{}) {
 	every := l.after / (4 * probes)
 	for looked := time.Now(); ; {
-		<-time.After(every)
+		select {
+		case <-none:
+			return
+		case <-time.After(every):
+		}
 		now := time.Now()
 		late := now.Sub(looked) > 4*every // this host stood still, and what came meanwhile is not read yet
 		looked = now
 		l.mu.Lock()
-		if len(l.lines) == 0 {
-			l.watched = false
-			l.mu.Unlock()
-			return
-		}
 		var silent []*line
 		for x := range l.lines {
 			if !late && x.silentFor() > l.after {
@@ -154,7 +153,10 @@ func (x *line) ReadFrom(r io.Reader) (int64, error) {
 // Close closes the connection.
 func (x *line) Close() error {
 	x.of.mu.Lock()
-	delete(x.of.lines, x)
+	if delete(x.of.lines, x); len(x.of.lines) == 0 && x.of.none != nil {
+		close(x.of.none)
+		x.of.none = nil
+	}
 	x.of.mu.Unlock()
 	return x.TCPConn.Close()
 }

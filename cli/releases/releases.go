@@ -105,9 +105,17 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 		}
 		rows = append(rows, []cli.Cell{{Text: number}, {Text: rollout.Short(e.Release)}, state, {Text: e.Why},
 			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)},
-			{Text: cmp.Or(e.Failed, e.Note)}})
+			{Text: noteOf(e)}})
 	}
 	c.Table(head, rows)
+}
+
+// noteOf is what a release was for, and why it was undone.
+func noteOf(e *api.ReleaseEntry) string {
+	if e.Note != "" && e.Failed != "" {
+		return e.Note + ": " + e.Failed
+	}
+	return e.Note + e.Failed
 }
 
 // groupsText is how many machines of each group were wanted.

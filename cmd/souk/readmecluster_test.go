@@ -38,7 +38,7 @@ internal_port = 8080
 ports = [{ port = 80, handlers = ["http"] }]
 checks = [{ type = "http", path = "/", interval = "1s" }]
 autostop = "stop"
-autostop_after = "5s"
+autostop_after = "20s"
 `
 
 // clusterStep is a piece of the cluster's transcript: a sentence, or a command on a host.
