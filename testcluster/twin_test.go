@@ -75,7 +75,7 @@ func TestACopiedDisk(t *testing.T) {
 	for _, i := range []int{0, original, twin} {
 		found, err := check.Invariants(t.Context(), c.Client(i), nil, 5*time.Second)
 		for _, inv := range found {
-			if !inv.OK && inv.Number != 3 { // other tests' clusters have workers of these names, and processes, on this host
+			if !inv.OK && inv.Number != 3 { // processes of other tests' clusters, with workers of these names, are here
 				t.Errorf("beside a copy, asked at %d: %s is violated: %q", i, inv.Name, inv.Evidence)
 			}
 		}
