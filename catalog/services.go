@@ -84,6 +84,21 @@ func (c *Catalog) Services() []string {
 	return out
 }
 
+// WantedImages lists the images of machines that services may need next: of the release that is wanted of each, and of the
+// one that an undo returns to.
+func (c *Catalog) WantedImages() []string {
+	images := map[string]bool{}
+	for _, app := range c.Services() {
+		s, _ := c.Service(app)
+		for _, r := range []*rollout.Release{s.Release, s.Before} {
+			for i := 0; r != nil && i < len(r.Groups); i++ {
+				images[r.Groups[i].Config.Image] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(images))
+}
+
 // SetTenure enters the newest term of a service's steward, for all members. It writes nothing where it stands so.
 func (c *Catalog) SetTenure(app string, t rollout.Tenure) error {
 	if err := t.Check(); err != nil {

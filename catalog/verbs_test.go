@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
@@ -67,5 +68,30 @@ func TestVerbsOfARollout(t *testing.T) {
 	if list, err := x.Releases("shop"); err != nil || list[0].Head != h.ID() || list[0].State != ReleaseCurrent ||
 		list[1].State != ReleaseUndone || list[1].Failed != "it dies" { // which stays
 		t.Fatalf("%+v, %v", list, err)
+	}
+}
+
+// TestWantedImages are those of the release that is wanted and of the one that an undo returns to, also where none of its
+// machines is wanted now.
+func TestWantedImages(t *testing.T) {
+	x := withApp(t, "shop")
+	for i, image := range []string{"a:1", "a:2", "a:3"} {
+		r := wantedRelease(image, 3)
+		r.Groups[0].Config.Image = image
+		if _, err := x.Deploy("shop", r, "ann", nil, nil, morning); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := x.Service("shop")
+		done := rollout.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: rollout.Done, At: morning}
+		err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: uint64(i + 1), Member: "m"}, Progress: done})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := x.Scale("shop", map[string]int{"web": 0}, "ann", nil, morning); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.WantedImages(); !slices.Equal(got, []string{"a:2", "a:3"}) {
+		t.Errorf("%q", got)
 	}
 }

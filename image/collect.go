@@ -33,8 +33,26 @@ func (s *Store) Collect(ctx context.Context, budget int64) (freed int64, err err
 	return s.collect(ctx, budget, nil)
 }
 
-// Prune removes all that nobody has pinned and nothing under way needs.
-func (s *Store) Prune(ctx context.Context) (freed int64, err error) { return s.Collect(ctx, 0) }
+// Prune removes all that nobody has pinned and nothing under way needs, but for images that are wanted: names, or names with
+// a digest. One that is loaded comes back from nowhere, and a registry may be away.
+func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err error) {
+	return s.collect(ctx, 0, func(all []candidate, k known) error {
+		keep := map[string]bool{}
+		for _, name := range wanted {
+			r, err := s.find(name)
+			switch {
+			case err == nil:
+				keep[r.Digest] = true
+			case !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Invalid):
+				return err
+			}
+		}
+		for i := range all {
+			all[i].fixed = all[i].fixed || keep[all[i].digest]
+		}
+		return nil
+	})
+}
 
 // Remove takes a name from an image, or, by its last name or its digest, removes the image. It is refused while the
 // image is pinned.

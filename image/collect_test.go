@@ -24,6 +24,27 @@ func loadOne(t *testing.T, s *image.Store, n int) *image.Image {
 	return must(s.Load(t.Context(), bytes.NewReader(raw), "it"))(t)[0]
 }
 
+// TestAPruneKeepsWhatIsWanted, by its name, by its digest and by both, and removes it when it is wanted no more.
+func TestAPruneKeepsWhatIsWanted(t *testing.T) {
+	s := open(t, t.TempDir())
+	for n := range 4 {
+		loadOne(t, s, n)
+	}
+	digest := func(name string) string { return must(s.Get(name))(t).Digest }
+	wanted := []string{"app:v0", "app:v1@" + digest("app:v1"), digest("app:v2"), "souk/host", "not:here", "no name"}
+	must(s.Prune(t.Context(), wanted))(t)
+	for n := range 3 {
+		must(s.Unpack(t.Context(), fmt.Sprint("app:v", n)))(t)
+	}
+	if _, err := s.Get("app:v3"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("what is not wanted is still there: %v", err)
+	}
+	must(s.Prune(t.Context(), nil))(t)
+	if all := must(s.List())(t); len(all) != 0 {
+		t.Errorf("%d images are left of nothing", len(all))
+	}
+}
+
 func TestCollect(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	dir := t.TempDir()
@@ -48,7 +69,7 @@ func TestCollect(t *testing.T) {
 	if _, err := s.Get("app:v2"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("the one that was used least recently is still there: %v", err)
 	}
-	must(s.Prune(t.Context()))(t)
+	must(s.Prune(t.Context(), nil))(t)
 	all := must(open(t, dir).List())(t) // a later process
 	if len(all) != 1 || all[0].Names[0] != "docker.io/library/app:v1" || all[0].Pins[0] != "machine-1" {
 		t.Errorf("what is pinned is not what is left: %+v", all)
@@ -102,7 +123,7 @@ func TestCollectLeavesPullsAlone(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir), open(t, dir)
 	must(s.Pull(t.Context(), name, image.PullOptions{Progress: func(image.Progress) {
-		if _, err := other.Prune(t.Context()); err != nil {
+		if _, err := other.Prune(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
 	}}))(t)

@@ -50,7 +50,7 @@ func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
 	if uerr != nil {
 		return r, err
 	}
-	if freed, perr := s.Prune(ctx); freed == 0 || perr != nil {
+	if freed, perr := s.Collect(ctx, 0); freed == 0 || perr != nil {
 		return r, err
 	}
 	return s.unpack(ctx, name)

@@ -303,7 +303,7 @@ func TestKill(t *testing.T) {
 			must(s.Flatten(t.Context(), i.Digest, filepath.Join(t.TempDir(), "flat")))(t)
 		}
 		if round%4 == 3 { // from the beginning again
-			must(s.Prune(t.Context()))(t)
+			must(s.Prune(t.Context(), nil))(t)
 			if n := must(s.Bytes())(t); n != 0 {
 				t.Errorf("round %d: %d bytes are left of nothing", round, n)
 			}

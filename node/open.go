@@ -100,6 +100,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Journal:  j,
 			Runtime:  r,
 			Images:   n.images,
+			Wanted:   n.catalog.WantedImages,
 			Sized:    n.o.Sized,
 			Secrets:  awaitSecrets(ctx, n.catalog.OpenSecrets),
 			Tasks:    tasks,

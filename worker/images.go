@@ -189,13 +189,18 @@ func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err
 	return freed, err
 }
 
-// PruneImages removes all that no machine needs and nothing under way, and returns how many bytes that gave back.
+// PruneImages removes all that no machine needs, nothing under way and no service that is wanted (Options.Wanted), and
+// returns how many bytes that gave back.
 func (w *Worker) PruneImages(ctx context.Context) (freed int64, err error) {
 	s, err := w.images()
 	if err != nil {
 		return 0, err
 	}
-	if freed, err = s.Prune(ctx); err == nil {
+	var wanted []string
+	if w.o.Wanted != nil {
+		wanted = w.o.Wanted()
+	}
+	if freed, err = s.Prune(ctx, wanted); err == nil {
 		w.imagesChanged()
 	}
 	return freed, err

@@ -37,6 +37,7 @@ type Options struct {
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
 	Images   *image.Store                                      // that Runtime starts machines from; nil: none
+	Wanted   func() []string                                   // images that no prune removes; nil: none
 	Sized    bool                                              // volumes are held to their size (package loopfs)
 	Secrets  func(*machine.Machine) (map[string]string, error) // of those that it reads; nil: none
 	Tasks    Tasks                                             // nil: none

@@ -93,8 +93,9 @@ func at(s store, err error) error { return fmt.Errorf("%s: %w", s, err) }
 
 func prune(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "prune", Short: "Remove all images that no machine needs",
-		Long: `Remove all images that no machine needs, and what was half pulled. Those that were loaded
-from a file must be loaded again if they are wanted later. Without --yes nothing is done.`,
+		Long: `Remove all images that no machine needs, and what was half pulled. Those of the release that is wanted of a service, and
+of the one that an undo returns to, stay. Those that were loaded from a file must be loaded again if they are wanted later.
+Without --yes nothing is done.`,
 		Example: "  souk image prune --yes\n  souk image prune --worker fra-1 --yes",
 		Args:    cli.Args(0, 0, "no argument")}
 	workers := cmd.Flags().StringSlice("worker", nil, "only at these workers")

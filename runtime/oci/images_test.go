@@ -109,7 +109,7 @@ func TestAnImageFromARegistry(t *testing.T) {
 	if _, err := store.Remove(t.Context(), name); err != nil {
 		t.Error(err)
 	}
-	if freed, err := store.Prune(context.WithoutCancel(t.Context())); err != nil {
+	if freed, err := store.Prune(context.WithoutCancel(t.Context()), nil); err != nil {
 		t.Errorf("%d, %v", freed, err)
 	}
 }
