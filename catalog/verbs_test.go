@@ -82,9 +82,9 @@ func TestWantedImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, _ := x.Service("shop")
+		term := cluster.Term{Number: uint64(i + 1), Member: "m"}
 		done := rollout.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: rollout.Done, At: morning}
-		err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: uint64(i + 1), Member: "m"}, Progress: done})
-		if err != nil {
+		if err := x.SetTenure("shop", rollout.Tenure{Term: term, Progress: done}); err != nil {
 			t.Fatal(err)
 		}
 	}

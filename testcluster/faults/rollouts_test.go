@@ -85,6 +85,7 @@ func TestNoRequestFailsInARollout(t *testing.T) {
 		roll := func(n int, bad string) {
 			m, u := ms[n%len(ms)], updates[(n+1)/2%len(updates)]
 			u.Deadline = &machine.Duration{Duration: 30 * time.Second}
+			u.MinUp = &machine.Duration{Duration: 2 * time.Second} // there are many releases
 			if bad == "mute" {
 				u.Deadline = &machine.Duration{Duration: 8 * time.Second}
 			}
