@@ -65,9 +65,10 @@ func TestAMemberFallsSilent(t *testing.T) {
 		began := make(chan struct{}, 4*each)
 		got := map[string]chan string{}
 		under := func(name, id, method string) {
-			got[name] = make(chan string, each)
+			answers := make(chan string, each)
+			got[name] = answers
 			for range each {
-				go func() { began <- struct{}{}; got[name] <- askedOf(t, ms[0], id, method, slow) }()
+				go func() { began <- struct{}{}; answers <- askedOf(t, ms[0], id, method, slow) }()
 			}
 		}
 		under("any GET", "", "GET")
