@@ -341,7 +341,7 @@ type SlotStatus struct {
 	Worker  cluster.WorkerID `json:"worker,omitempty"`
 	State   machine.State    `json:"state,omitempty"`
 	Ready   bool             `json:"ready"`
-	Asleep  bool             `json:"asleep,omitempty"`  // it is down as somebody asked for that, or until a request comes
+	Asleep  bool             `json:"asleep,omitempty"`  // somebody stopped it, or it rests until a request comes
 	Unfit   string           `json:"unfit,omitempty"`   // why it is not ready, as far as its worker has told
 	Release string           `json:"release,omitempty"` // for which the machine was made
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says

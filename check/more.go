@@ -206,7 +206,7 @@ func digestsOf(ex []api.Examination) map[cluster.WorkerID]string {
 	return digests
 }
 
-// twinsOf are the members of which a copy was found alive.
+// twinsOf lists the members that found a live copy of themselves.
 func twinsOf(ex []api.Examination) (ids []cluster.WorkerID) {
 	for _, e := range ex {
 		if slices.ContainsFunc(e.Findings, func(f cluster.Finding) bool { return f.Name == member.FindingTwin }) {

@@ -24,7 +24,7 @@ import (
 	"github.com/soukhq/souk/unixsock"
 )
 
-// Bounds of connections to souk. Who follows a log for days hears so that its host is gone.
+// Bounds of connections to souk. They also end a log that is followed for days once its host is gone.
 const (
 	dialTime   = 10 * time.Second
 	silentTime = 8 * time.Second // without a sign of the host

@@ -103,7 +103,7 @@ func ambiguousReplica(lines []*machine.Line, slot string) error {
 		strings.Join(slices.Sorted(maps.Keys(apps)), ", "), slot)
 }
 
-// FolderApp returns the app that the souk.toml of this directory is about; "" where there is none, or it names none.
+// FolderApp returns the app that the souk.toml of this directory names; "" if there is no such file, or it names none.
 func FolderApp() string {
 	text, err := os.ReadFile("souk.toml")
 	if err != nil {

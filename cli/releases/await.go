@@ -71,7 +71,7 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 // Bounds of the wait for machines of a rollout that is done.
 const (
 	hearWithin = 2 * time.Second  // for the member that is asked to hear of machines that the steward knows of
-	fitWithin  = 30 * time.Second // for a machine to be ready again: one that stays so for longer is told
+	fitWithin  = 30 * time.Second // for a machine to be ready again, before the wait ends with an error
 )
 
 // arrived reports whether the rollout goes no further by itself, or why it came to another end than it was meant to.
@@ -96,7 +96,7 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 			return false, err
 		}
 		lacks, why := unfit(g)
-		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // it may have no room, which is told
+		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // there may be no room
 		switch {
 		case lacks == 0, unheard:
 		case after > fitWithin:

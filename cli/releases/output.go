@@ -51,8 +51,8 @@ func Failed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceSt
 	return tellFailed(c, s, why, replicas, command)
 }
 
-// failures returns the machines that a rollout failed by, or where there is none the replicas that are not ready; the
-// last is that of its release command. They have their last lines, where a worker tells them.
+// failures returns the machines that made a rollout fail, else the replicas that are not ready, and the machine of its
+// release command if that failed. Each has its last lines if its worker can still give them.
 func failures(ctx context.Context, cl *client.Client, s *api.ServiceStatus) (replicas []failure, command *failure) {
 	if r := s.Rollout; r != nil {
 		for _, f := range r.Failed {
@@ -81,7 +81,7 @@ func failures(ctx context.Context, cl *client.Client, s *api.ServiceStatus) (rep
 	return replicas, command
 }
 
-// read asks for the last lines. What cannot be had is left out: the reason stands beside it.
+// read asks for the last lines, and leaves out those that cannot be had: the reason of the failure is printed anyway.
 func (f *failure) read(ctx context.Context, cl *client.Client, app string) {
 	if f.Machine == "" {
 		return

@@ -144,8 +144,8 @@ func withoutTool(t *testing.T, farm, tool, ci string) {
 const programsOfScripts = `souk sh bash cat chmod cp cut grep head ln ls mkfifo mv od readlink rm sed sha256sum sleep sort
 	stat tail timeout touch tr true uniq wc awk`
 
-// TestScriptsSayWhatTheyNeed: a script runs no program of which it does not say that it needs it; so it is not one that
-// passes because something else has installed it.
+// TestScriptsSayWhatTheyNeed: each script declares the programs that it runs, so that none passes only because something
+// else has installed them.
 func TestScriptsSayWhatTheyNeed(t *testing.T) {
 	all, err := filepath.Glob("testdata/*/*.txt")
 	if err != nil || len(all) < 50 {

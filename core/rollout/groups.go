@@ -528,14 +528,15 @@ func later(a, b time.Time) time.Time {
 // surplus removes the machines of slots that are not wanted. Those that were wanted before the rollout go last.
 func (p *pass) surplus() {
 	kept := p.open && (p.blocked || p.want.Head.Paused || p.progress.State == Paused || !p.wholly())
+	keptOld := map[string]bool{} // groups of which one old machine stays, see needsOld
 	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
 		if p.wanted[slot] {
 			continue
 		}
 		old := p.old[slot.Group]
 		for _, m := range p.by[slot] {
-			if p.needsOld(slot.Group, old) && m.Spec == old.spec && p.ofUse(m) {
-				p.goal[slot.Group].beside = false // one is enough
+			if !keptOld[slot.Group] && p.needsOld(slot.Group, old) && m.Spec == old.spec && p.ofUse(m) {
+				keptOld[slot.Group] = true
 				p.revive(m)
 				continue
 			}
