@@ -142,10 +142,12 @@ func (d *Dialer) second(m *machine.Machine, own netip.Addr) (v4 netip.Addr, has 
 		return v4, false
 	}
 	d.mu.Lock()
-	s := d.starts[m.ID]
+	if s := d.starts[m.ID]; s != nil && s.name == m.CurrentStart() {
+		v4 = s.v4
+	}
 	d.mu.Unlock()
-	if s != nil && s.name == m.CurrentStart() && s.v4.IsValid() {
-		return s.v4, true
+	if v4.IsValid() {
+		return v4, true
 	}
 	if v4 = hostnet.Beside(own); v4.IsValid() {
 		d.mu.Lock()
