@@ -34,6 +34,7 @@ type Machine struct {
 	Evicted bool             // its worker has no room for it
 	Ended   string           // why it last died, without a full stop; "": it never did
 	Unfit   string           // why it is not ready, without a full stop; "": it is, or nothing is known
+	Missed  string           // see machine.Machine.Missed, without a full stop
 	Exit    *int             // of a run that has ended: its exit code, -1 where nobody saw it. Read only
 
 	// Read by proxies.
@@ -65,7 +66,8 @@ func Summary(x *machine.Machine) Machine {
 		Worker: x.Worker,
 		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
-		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Unfit: unfit(x), Exit: exit(x),
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Unfit: unfit(x), Missed: missed(x),
+		Exit:    exit(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned}
 }
 
@@ -89,6 +91,13 @@ func unfit(x *machine.Machine) string {
 		return ""
 	}
 	return fault.Clip(x.Unfit(), mostEnded)
+}
+
+func missed(x *machine.Machine) string {
+	if x.Replica == nil {
+		return ""
+	}
+	return fault.Clip(x.Missed(), mostEnded)
 }
 
 func ended(x *machine.Machine) string {

@@ -12,7 +12,7 @@ import (
 func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standing {
 	return rollout.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
 		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
-		Rests: m.Rests, Unfit: m.Unfit,
+		Rests: m.Rests, Unfit: m.Unfit, Missed: m.Missed,
 		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Exit: m.Exit, Cordoned: m.Cordoned, Load: m.Load, CPU: m.CPU,
 		Leaves: drained || m.Evicted}
 }

@@ -43,6 +43,7 @@ type Machine struct {
 	Evicted bool             `json:"evicted,omitempty"`
 	Ended   string           `json:"ended,omitempty"`
 	Unfit   string           `json:"unfit,omitempty"`
+	Missed  string           `json:"missed,omitempty"`
 	Exit    *int             `json:"exit,omitempty"`
 
 	// Read by proxies; see package fleet.

@@ -31,6 +31,8 @@ const (
 	// One failure after a success is not reported, but the check is made again soon: two in a row are.
 	againWait = time.Second
 	failures  = 2
+	// For so long after the start such a failure is reported as a miss, so that a rollout sees which fail now and then.
+	trial = 10 * time.Minute
 )
 
 // Options make a Checker. Dial and Report are needed.
@@ -71,6 +73,7 @@ type check struct {
 	index    int       // in the schedule; -1: it is not there, as it is asking or over
 	passed   bool      // at least once
 	failed   int       // so often in a row
+	output   string    // of the last failure
 	reported time.Time
 	over     bool // the attempt is not checked any more
 }
@@ -217,20 +220,26 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 		return false, lifecycle.CheckResult{}
 	}
 	now := time.Now()
+	missed := v.status == machine.CheckPassing && ch.missed(now)
 	if v.status == machine.CheckPassing {
 		ch.passed, ch.failed = true, 0
 	} else {
 		ch.failed++
+		ch.output = v.output
 	}
 	ch.at = now.Add(ch.pause(now))
 	heap.Push(&c.due, ch)
 	c.poke()
-	if !ch.news(now, v) {
+	result := lifecycle.CheckResult{Machine: ch.of.m.ID, Attempt: ch.of.attempt, Name: ch.Name, Status: v.status,
+		Output: v.output}
+	switch {
+	case missed:
+		result.Missed = ch.output
+	case !ch.news(now, v):
 		return false, lifecycle.CheckResult{}
 	}
 	ch.reported = now
-	return true, lifecycle.CheckResult{Machine: ch.of.m.ID, Attempt: ch.of.attempt, Name: ch.Name, Status: v.status,
-		Output: v.output}
+	return true, result
 }
 
 // pause returns how long a check waits after it has said something.
@@ -242,6 +251,13 @@ func (ch *check) pause(now time.Time) time.Duration {
 		return ch.Interval - rand.N(ch.Interval/10) // what was started together is not asked together for ever
 	}
 	return min(max(now.Sub(ch.of.began)/8, firstWait), ch.Interval)
+}
+
+// missed reports whether a check that passes failed the time before, and passed then: nothing was reported of that. Of a
+// machine that has been up for long it is none.
+func (ch *check) missed(now time.Time) bool {
+	return ch.passed && ch.failed > 0 && now.Sub(ch.of.began) < trial &&
+		ch.of.says(ch.Name).Status == machine.CheckPassing
 }
 
 // news reports whether what a check says is to be reported: another status than is published, or another reason why it

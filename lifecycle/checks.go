@@ -18,6 +18,7 @@ type CheckResult struct {
 	Name    string
 	Status  string // of machine.Check
 	Output  string // its first line says why, the rest is the machine's own words
+	Missed  string // it passes now as it did before, and failed in between with this output; "": it did not
 }
 
 // Checked takes what health checks have said. It belongs to the attempt that was checked: of one that has ended, is
@@ -58,10 +59,18 @@ func (s *machines) checked(c CheckResult) {
 		return
 	}
 	old := list[at]
+	if c.Missed != "" {
+		list[at].Misses++
+		list[at].Missed, _, _ = strings.Cut(c.Missed, "\n")
+		r.Machine.Checks = list
+		s.out.Changed = append(s.out.Changed, c.Machine)
+		return
+	}
 	if old.Status == c.Status && old.Output == c.Output {
 		return
 	}
 	list[at] = machine.Check{Name: c.Name, Status: c.Status, Output: c.Output, UpdatedAt: s.now.UTC(),
+		Misses: old.Misses, Missed: old.Missed,
 		Passed: old.Passed || old.Status == machine.CheckPassing || c.Status == machine.CheckPassing}
 	r.Machine.Checks = list
 	if old.Status == c.Status && old.Output != machine.CheckWaits {

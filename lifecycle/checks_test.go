@@ -31,7 +31,13 @@ func TestACheckThatFlapsLeavesOtherEvents(t *testing.T) {
 			t.Fatalf("it is %s, and failing: %v", status, m.Failing())
 		}
 	}
+	d.take(d.sup.Checked(d.now, []lifecycle.CheckResult{{Machine: m1, Attempt: 1, Name: "servicecheck-00-tcp-8080",
+		Status: machine.CheckPassing, Output: "fine", Missed: "refused\nbody"}}))
 	m := d.sup.Machine("app", m1)
+	if m.Checks[0].Misses != 1 || m.Checks[0].Missed != "refused" || m.Checks[0].Status != machine.CheckCritical ||
+		m.Missed() != "check servicecheck-00-tcp-8080 fails now and then (1 so far): refused" {
+		t.Errorf("a miss leaves %+v, %q", m.Checks[0], m.Missed())
+	}
 	types := map[string]int{}
 	for _, e := range m.Events {
 		types[e.Type]++

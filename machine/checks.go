@@ -192,6 +192,17 @@ func (m *Machine) Unfit() string {
 	return ""
 }
 
+// Missed says which check that requests depend on has failed once between passes, and how often, in the machine's first
+// minutes; "": none has. One failure unroutes no machine, but a rollout takes it for one that is not ready without a break.
+func (m *Machine) Missed() string {
+	for _, ch := range m.Checks {
+		if ch.Misses > 0 && m.Gates(ch.Name) {
+			return fmt.Sprintf("check %s fails now and then (%d so far): %s", ch.Name, ch.Misses, ch.Missed)
+		}
+	}
+	return ""
+}
+
 // loopTime is how close together MaxDeaths deaths are of a machine that loops.
 const loopTime = 5 * time.Minute
 

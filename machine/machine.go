@@ -186,6 +186,8 @@ type Check struct {
 	Output    string    `json:"output"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Passed    bool      `json:"passed,omitempty"` // it passes, or has since the machine was started
+	Misses    int       `json:"misses,omitempty"` // how often it failed once between passes, in the first 10 minutes
+	Missed    string    `json:"missed,omitempty"` // why, the last time
 }
 
 // Lease is the API's lock on a machine: while one is held, only who knows the nonce may change the machine.

@@ -222,7 +222,7 @@ func machineOf(x gossip.Machine) fleet.Machine {
 		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
 		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Rests: x.Rests, Loops: x.Loops,
 		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
-		Unfit: fault.Clip(x.Unfit, mostEnded), Exit: x.Exit,
+		Unfit: fault.Clip(x.Unfit, mostEnded), Missed: fault.Clip(x.Missed, mostEnded), Exit: x.Exit,
 		Failing:  x.Failing,
 		Cordoned: x.Cordoned, Load: max(0, x.Load), CPU: x.CPU}
 	if x.Replica != nil && x.Replica.Check() != nil {

@@ -143,6 +143,6 @@ func summary(f fleet.Machine) gossip.Machine {
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Port: f.Port(), Apart: f.Apart, KeyMark: f.KeyMark,
 		Replica: f.Replica, Ready: f.Ready, Died: f.Died, Rests: f.Rests, Loops: f.Loops,
-		Deaths: f.Deaths, Evicted: f.Evicted, Ended: f.Ended, Unfit: f.Unfit, Exit: f.Exit,
+		Deaths: f.Deaths, Evicted: f.Evicted, Ended: f.Ended, Unfit: f.Unfit, Missed: f.Missed, Exit: f.Exit,
 		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, Load: f.Load, CPU: f.CPU}
 }

@@ -130,6 +130,7 @@ func (p *pass) notice(standing []Standing) {
 			w = p.machine(m.ID)
 			w.deaths = m.Deaths
 		}
+		w.breaksOff(m)
 		switch {
 		case !m.Ready:
 			w.up = time.Time{}
@@ -139,6 +140,15 @@ func (p *pass) notice(standing []Standing) {
 			w.served = true
 		}
 	}
+}
+
+// breaksOff notes that a machine that was ready is not, or was not for a moment.
+func (w *machineWork) breaksOff(m *Standing) {
+	if !w.up.IsZero() && (!m.Ready || m.Missed != w.missed) {
+		w.up = time.Time{}
+		w.breaks = cmp.Or(m.Missed, m.Unfit, "it was not for a moment")
+	}
+	w.missed = m.Missed
 }
 
 // settled reports whether a machine is what it is to be: it is up, or rests.

@@ -94,6 +94,9 @@ func (p *pass) failing(v *view, to *side) *Failure {
 		if m.Unfit != "" {
 			f.Why += ": " + m.Unfit
 		}
+	case late && !v.ok && p.machine(m.ID).breaks != "":
+		f.Why = fmt.Sprintf("machine %s of worker %s was not ready for %v without a break within %v: %s", m.ID,
+			m.Worker, to.group.minUp(), to.group.deadline(), p.machine(m.ID).breaks)
 	default:
 		return nil
 	}

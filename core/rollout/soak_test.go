@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,49 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 		}
 		if !recovers && !strings.Contains(p.Why, "not ready") {
 			t.Errorf("it says %q", p.Why)
+		}
+	}
+}
+
+// TestARolloutOfMachinesThatFlap fails at the deadline: none that passes its checks half of the time takes another's place,
+// nor one of which a check fails once every other time, which only its worker sees.
+func TestARolloutOfMachinesThatFlap(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		for _, u := range []Update{{}, {MaxSurge: "3"}, {Strategy: BlueGreen},
+			{Strategy: Canary, Steps: []CanaryStep{{Percent: 34, For: during(time.Second)}}}} {
+			g := Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}, Update: &u}
+			u.Deadline = during(30 * time.Second)
+			r := newRig(t, 1, g, true)
+			r.rest()
+			r.roll(g, other)
+			fails := func(m *Standing) bool {
+				return r.image(m) == other && r.now.Sub(r.starts[m.ID])/(3*time.Second)%2 == 1
+			}
+			if !missed {
+				r.sick = fails
+			}
+			r.each = func() {
+				old := 0
+				for _, m := range r.machines {
+					if missed && m.Ready && fails(m) {
+						m.Missed = fmt.Sprint("check c fails now and then at ", r.now)
+					}
+					if r.image(m) == good && m.Ready {
+						old++
+					}
+				}
+				if old < 3 {
+					t.Fatalf("%+v: %d old machines are up", u, old)
+				}
+			}
+			for range 300 {
+				r.tick()
+			}
+			r.ends(good, Done, true)
+			if why := r.want.Progress.Why; !strings.Contains(why, "without a break") &&
+				!strings.Contains(why, "not ready") {
+				t.Errorf("it says %q", why)
+			}
 		}
 	}
 }

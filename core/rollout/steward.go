@@ -60,6 +60,7 @@ type Standing struct {
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Ended    string    // why it last did
 	Unfit    string    // why it is not ready; "": it is, or nobody knows
+	Missed   string    // which check has failed once between passes and how often, so that each time it is another text
 	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there
@@ -214,7 +215,9 @@ type machineWork struct {
 	busy    bool      // an order is under way
 	done    time.Time // when the last one was carried out; zero: it failed, or there was none
 	verb    Verb      // of that
-	up      time.Time // since when it is seen ready; zero: it is not
+	up      time.Time // since when it is seen ready without a break; zero: it is not
+	missed  string    // Standing.Missed, as it was then
+	breaks  string    // why it was not ready between two times that it was; "": it never was
 	starts  int       // in a row
 	started time.Time
 	at      time.Time // nothing is tried before
