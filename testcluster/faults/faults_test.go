@@ -85,7 +85,8 @@ func apart(t *testing.T, test func()) {
 	name := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+name, "-test.v", "-test.count=1",
 		fmt.Sprint("-seed=", *seed), fmt.Sprint("-rollouts=", *rollouts), fmt.Sprint("-deaths=", *deaths),
-		fmt.Sprint("-per-host=", *perHost), fmt.Sprint("-bad-for=", *badFor), fmt.Sprint("-services=", *services))
+		fmt.Sprint("-per-host=", *perHost), fmt.Sprint("-bad-for=", *badFor), fmt.Sprint("-services=", *services),
+		fmt.Sprint("-drawn=", *drawn))
 	cmd.Env = append(os.Environ(), envApart+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {

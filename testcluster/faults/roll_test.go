@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,24 +24,39 @@ import (
 // envServe says that this process is a machine's program, and at which port it answers.
 const envServe = "SOUK_FAULTS_SERVE"
 
-// envBad says what is wrong with this process: it ends at once (crash), or answers that it is not ready (mute).
+// envBad says what is wrong with this process: it ends after a time (crash, "crash:8s"), answers that it is not ready (mute),
+// that it is not for a time after its start ("slow:4s"), answers so to its check every other such time ("flap:2s"), or answers
+// too late (late).
 const envBad = "SOUK_FAULTS_BAD"
 
-// serve answers at a port until a signal ends it, at once. The query may say how long an answer takes.
+// serve answers at a port until a signal ends it, at once. The query may say how long an answer takes. The answer's header
+// names the version.
 func serve(port string) int {
-	bad := os.Getenv(envBad)
+	bad, after, _ := strings.Cut(os.Getenv(envBad), ":")
+	lasts, _ := time.ParseDuration(after)
+	began := time.Now()
+	if bad == "crash" && lasts == 0 {
+		return 3
+	}
 	if bad == "crash" {
-		return 1
+		time.AfterFunc(lasts, func() { os.Exit(3) })
 	}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if bad == "mute" {
+		since := time.Since(began)
+		flaps := bad == "flap" && r.URL.Path == "/ready" && since/lasts%2 == 1
+		if bad == "mute" || bad == "slow" && since < lasts || flaps {
 			http.Error(w, "bad", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // what is cut short is answered all the same
-		if d, err := time.ParseDuration(r.URL.Query().Get("takes")); err == nil {
-			<-time.After(d)
+		takes, err := time.ParseDuration(r.URL.Query().Get("takes"))
+		if bad == "late" {
+			takes = time.Minute
 		}
+		if err == nil || takes > 0 {
+			<-time.After(takes)
+		}
+		w.Header().Set("Version", os.Getenv("VERSION"))
 		fmt.Fprint(w, "fine")
 	})
 	fmt.Fprintln(os.Stderr, http.ListenAndServe(":"+port, h)) //nolint:gosec // of a test
