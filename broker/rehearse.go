@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
@@ -20,7 +21,7 @@ type Rehearsal struct {
 	b    *Broker
 	view drainView
 	gone []string                  // machines that were taken out
-	left map[cluster.WorkerID]bool // workers that have room only once those are gone
+	left map[cluster.WorkerID]bool // workers that have room only once others are gone: those, evicted ones or trials
 	rate float64                   // credits an hour that what was placed costs more than what was taken out
 	paid bool                      // a budget pays for what was placed
 }
@@ -68,7 +69,8 @@ func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*
 	}
 	s.Worker = plan.Decision.Winner
 	s.Evicts = r.evict(s)
-	s.waits = r.left[s.Worker] || s.Evicts > 0
+	r.left[s.Worker] = r.left[s.Worker] || s.Evicts > 0
+	s.waits = r.left[s.Worker]
 	r.view.take(string(s.Worker), &s.request)
 	r.rate += s.rate
 	r.paid = r.paid || p.Request.Funds != nil
@@ -95,7 +97,7 @@ func (r *Rehearsal) resolve(q placement.Request) placement.Request {
 	return q
 }
 
-// answers answers as the view has it; of ports workers are asked.
+// answers answers as the view has it; of ports, and of the first eviction at each, workers are asked.
 func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.Answer {
 	recorded := decision.AsRecorded(*q, r.view.View)
 	return func(id cluster.WorkerID, evict bool) market.In {
@@ -104,6 +106,9 @@ func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.
 			return in
 		}
 		no := r.b.portsAgainst(ctx, q, string(id), r.view)
+		if len(no) == 0 && evict {
+			no = r.evictsNone(ctx, q, id)
+		}
 		if len(no) == 0 {
 			return in
 		}
@@ -111,6 +116,20 @@ func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.
 		return market.In{Worker: id, Refused: &market.Refusal{Verdict: placement.Verdict{Failing: no},
 			Record: r.view.Workers[i]}}
 	}
+}
+
+// evictsNone returns what stands against a request at a worker that would evict no machine for it, as it says itself: its
+// summary of lower ranks knows of no budget. One that does not answer, or where others are gone by then, is believed.
+func (r *Rehearsal) evictsNone(ctx context.Context, q *placement.Request, id cluster.WorkerID) []machine.Clause {
+	k, w := r.at(id), r.b.fleet.Worker(id)
+	if k == nil || w == nil || r.left[id] || placement.FitsAt(q, k) {
+		return nil
+	}
+	said, err := w.Quote(ctx, *q)
+	if err != nil || said.Verdict.Fits || said.Evict != nil {
+		return nil
+	}
+	return said.Verdict.Failing
 }
 
 // at returns the record of a worker, nil where it has none.
@@ -122,11 +141,24 @@ func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
 	return &r.view.Workers[i]
 }
 
-// evict takes those of lower rank out that a worker evicts for a machine, and returns how many they are.
+// evict takes those of lower rank out that a worker evicts for a machine, and returns how many they are. The record says what
+// the machines of a rank occupy together, so each counts for as much as the others of its rank.
 func (r *Rehearsal) evict(s *Trial) (n int) {
 	k := r.at(s.Worker)
 	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
-		k.Used, k.Evictable = k.Used.Sub(k.Evictable[0].Resources), k.Evictable[1:]
+		first := k.Evictable[0]
+		if first.Rank >= s.request.Scheduling.Rank() {
+			break
+		}
+		one := first.Resources.Scale(1, int64(max(1, first.Machines)))
+		k.Used, k.Evictable = k.Used.Sub(one), slices.Clone(k.Evictable)
+		freeGPUs(k, one.GPU)
+		if first.Machines--; first.Machines <= 0 {
+			k.Evictable = k.Evictable[1:]
+		} else {
+			first.Resources = first.Resources.Sub(one)
+			k.Evictable[0] = first
+		}
 		n++
 	}
 	return n
@@ -142,6 +174,11 @@ func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time
 	req := s.request
 	req.Machine = ""
 	_, err = w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: token, TTL: ttl})
+	if e := fault.As(err); e != nil {
+		if no, is := e.Detail.(market.Refusal); is {
+			b.fleet.Refused(s.Worker, no.Record)
+		}
+	}
 	return err == nil, err
 }
 
@@ -152,6 +189,7 @@ func (r *Rehearsal) GiveBack(s *Trial) {
 		room = cluster.Resources{Disk: room.Disk}
 	}
 	r.release(s.Worker, s.request.App, room)
+	r.left[s.Worker] = true // what is placed there from now on has its room only once this one is gone
 	r.rate -= s.rate
 	list := r.view.ports[string(s.Worker)]
 	r.view.ports[string(s.Worker)] = slices.DeleteFunc(list,
@@ -193,12 +231,18 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 			k.Volumes[id] = ""
 		}
 	}
-	if left := room.GPU; left > 0 { // nobody here knows which devices it has: those that are in use
-		k.GPUs = slices.Clone(k.GPUs)
-		for i := range k.GPUs {
-			free := min(left, 1000-k.GPUs[i].Free)
-			k.GPUs[i].Free, left = k.GPUs[i].Free+free, left-free
-		}
+	freeGPUs(k, room.GPU)
+}
+
+// freeGPUs gives devices back. Nobody here knows which ones a machine has: those that are in use.
+func freeGPUs(k *cluster.Record, left int64) {
+	if left <= 0 {
+		return
+	}
+	k.GPUs = slices.Clone(k.GPUs)
+	for i := range k.GPUs {
+		free := min(left, 1000-k.GPUs[i].Free)
+		k.GPUs[i].Free, left = k.GPUs[i].Free+free, left-free
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"github.com/soukhq/souk/market"
 )
 
-// holdTime bounds how long workers may take to hold the room of a plan.
-const holdTime = 10 * time.Second
+// Bounds of the hold of a plan's room.
+const (
+	holdTime  = 10 * time.Second // that workers may take, each time
+	holdTries = 3                // that a release is planned, each time with what the workers that refused have said
+)
 
 // hold has workers hold the room of the machines that a release makes first. A worker that has the room no more makes the
 // release not fit, and nothing is held. Room that is there only once older machines are gone is not held. nil: none is.

@@ -58,8 +58,13 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 		return err
 	}
 	held := (*rollout.Booking)(nil)
-	if hold && t.fits() == api.FitsNow {
-		held = a.hold(r.Context(), t)
+	for tries := 1; hold && t.fits() == api.FitsNow; tries++ {
+		if held = a.hold(r.Context(), t); t.fits() == api.FitsNow || tries == holdTries {
+			break
+		}
+		if t, err = foresee(release); err != nil { // the worker that refused has said what it has
+			return err
+		}
 	}
 	out := t.answer(app.Name)
 	out.Held, out.ImagesHere = (*api.Booking)(held), here

@@ -10,6 +10,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/placement"
 )
 
 // webOf is a release of one group web.
@@ -126,6 +128,71 @@ func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 	})
 	if p := plan(ranked("service")); p.Fits != api.FitsLater || !strings.Contains(p.Why, "quota") {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestAPlanThatEvictsIsHeld: what a plan has room for, by evicting or once others of the release are gone, is not refused when
+// the room is to be held: only room that is free beside all of that is.
+func TestAPlanThatEvictsIsHeld(t *testing.T) {
+	w := newMemWorker("w1", "local", room) // 4096 MB
+	s := newShop(t, w).open()
+	for range 4 {
+		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}},` +
+			`"scheduling":{"band":"free"}}`)
+		w.set(func() {
+			w.sell.Describe(m.ID, market.Tenant{Rank: machine.Scheduling{Band: machine.BandFree}.Rank(),
+				Budget: machine.EvictionBudget{Max: 3}})
+		})
+	}
+	hold := func(body string) (p api.ReleasePlan) {
+		t.Helper()
+		s.want(200, "POST", "/v1/souk/apps/a/hold-release", body).into(t, &p)
+		return p
+	}
+	ranked := func(memory, replicas int) string {
+		return strings.Replace(webOf("demo:1", memory, replicas, ""), `"config"`,
+			`"scheduling":{"band":"service"},"config"`, 1)
+	}
+	for _, tt := range []struct{ memory, replicas, evicts int }{{512, 2, 1}, {1024, 2, 2}, {1024, 3, 3}, {1536, 2, 3}} {
+		p := hold(ranked(tt.memory, tt.replicas))
+		if p.Fits != api.FitsNow || p.Groups[0].Evicts != tt.evicts || p.Held != nil {
+			t.Errorf("%+v: %s, evicts %d, held %v: %s", tt, p.Fits, p.Groups[0].Evicts, p.Held, p.Why)
+		}
+	}
+	// no budget lets the worker evict the fourth, whatever its summary of lower ranks says
+	if p := hold(ranked(4096, 1)); p.Fits == api.FitsNow {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestAPlanIsMadeAgainWhereItsRoomIsGone: a worker that has no room any more, of which the fleet has not heard, is no reason to
+// refuse a release that another worker has room for.
+func TestAPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
+	small := room
+	small.Memory = 1024
+	first, second := newMemWorker("w1", "local", small), newMemWorker("w2", "local", small)
+	s := newShop(t, first, second).open()
+	var p api.ReleasePlan
+	s.want(200, "POST", "/v1/souk/apps/a/plan-release", webOf("demo:1", 1024, 1, "")).into(t, &p)
+	full := first
+	if p.Groups[0].Replicas[0].To == "w2" {
+		full = second
+	}
+	full.mu.Lock() // and it tells nobody
+	err := full.sell.Grant(time.Now(), placement.Request{App: "b", Machine: "m",
+		Resources: cluster.Resources{Memory: 1024}}, "", true)
+	full.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.want(200, "POST", "/v1/souk/apps/a/hold-release", webOf("demo:1", 1024, 1, "")).into(t, &p)
+	if p.Fits != api.FitsNow || p.Held == nil || p.Held.At["web/0"] == full.id {
+		t.Errorf("%+v", p)
+	}
+	var none api.ReleasePlan
+	s.want(200, "POST", "/v1/souk/apps/a/hold-release", webOf("demo:1", 1024, 2, "")).into(t, &none)
+	if none.Fits != api.FitsLater || none.Held != nil {
+		t.Errorf("%+v", none)
 	}
 }
 
