@@ -127,7 +127,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 	t.tryRuns(ctx, a.broker, s)
 	stage := a.broker.Rehearse(ctx)
 	for i := range t.plan.First {
-		if o := &t.plan.First[i]; o.Verb == rollout.Remove && s.Release.Group(o.Replica.Group) == nil {
+		if o := &t.plan.First[i]; o.Verb == rollout.Remove && goesBefore(s, o) {
 			stage.TakeOut(ctx, s.App.Name, o.Machine)
 		}
 	}
@@ -152,6 +152,11 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
 		t.cost = max(t.cost, stage.Cost())
 	}
 	return t
+}
+
+// goesBefore reports whether a machine goes before any group is looked at: its own is gone, or another one needs what it has.
+func goesBefore(s *catalog.Service, o *rollout.Order) bool {
+	return o.Yields || s.Release.Group(o.Replica.Group) == nil
 }
 
 // tryRuns places what the release runs once, each alone. Its command must have room now, as it runs before anything of the
@@ -190,7 +195,9 @@ func (t *trial) place(ctx context.Context, stage *broker.Rehearsal, s *catalog.S
 		case o.Replica.Group != group:
 		case o.Verb == rollout.Remove:
 			first[o.Slot()] = true
-			stage.TakeOut(ctx, s.App.Name, o.Machine)
+			if !goesBefore(s, o) {
+				stage.TakeOut(ctx, s.App.Name, o.Machine)
+			}
 		case t.has(o.Slot()) && !first[o.Slot()]:
 			besides = append(besides, o)
 		default:

@@ -23,8 +23,9 @@ type pass struct {
 	held     map[string]*Held   // by machine
 	lost     map[*Standing]bool // machines that others take the places of
 	wanted   map[Slot]bool
-	goal     map[string]*side // what is in force, by group
-	old      map[string]*side // what was before, while the rollout is not over and not undone
+	goal     map[string]*side  // what is in force, by group
+	old      map[string]*side  // what was before, while the rollout is not over and not undone
+	specs    map[string]*Group // of both releases, by the spec of their machines
 	progress Progress
 	open     bool            // the rollout is not over
 	judged   bool            // it can fail
@@ -74,6 +75,12 @@ func (p *pass) aim() {
 	}
 	if p.progress.Undo && p.old != nil {
 		p.goal, p.old = p.old, p.goal
+	}
+	p.specs = map[string]*Group{}
+	for _, sides := range []map[string]*side{p.old, p.goal} {
+		for _, to := range sides {
+			p.specs[to.spec] = to.group
+		}
 	}
 	for name, to := range p.goal {
 		other := p.old[name]
@@ -199,6 +206,7 @@ type budget struct {
 	news    int  // that have what they are to have, or are about to
 	more    int  // machines that they have beside the first of each
 	none    int  // of them that have none of use
+	taking  int  // of them that take the place of a machine of another group, and have none of use yet
 	judging bool // a machine is up, or on its way, by which the group is judged
 	judged  bool // one was of use
 	all     bool // each slot has what it is to have, and requests go there
@@ -282,6 +290,9 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 			}
 		}
 		b.ready = b.ready && (v.ok || p.unfilled(v, to))
+		if w := p.slots[v.slot]; w != nil && w.took != "" && !v.ok {
+			b.taking++
+		}
 	}
 	return views, b
 }
@@ -290,7 +301,7 @@ func (p *pass) survey(to *side) (views []view, b budget) {
 func (p *pass) dates(v *view, to *side) {
 	switch w := p.slots[v.slot]; {
 	case v.ok && w != nil:
-		w.began, w.gave = time.Time{}, false
+		w.began, w.gave, w.took = time.Time{}, false, ""
 	case !v.ok && len(v.of) > 0:
 		p.slot(v.slot).begin(to.spec, p.now)
 	}
@@ -387,6 +398,8 @@ func compareBool(a, b bool) int {
 // look looks at one slot, which is to be as one release has it.
 func (p *pass) look(v *view, to *side, b *budget) {
 	switch {
+	case !v.fresh() && len(v.others) == 0 && (to != p.goal[to.group.Name] && p.given(to) || !p.free(v, to, b)):
+		p.wants = true
 	case !v.fresh() && len(v.others) == 0:
 		w := p.slot(v.slot)
 		p.make(v.slot, to, w.slept && (b.judged || !p.wakes()), "it has no machine")

@@ -99,9 +99,25 @@ func Foresee(now time.Time, want *Want, standing []Standing) Plan {
 		out.Groups = append(out.Groups, *gone[name])
 	}
 	out.First = first(now, want, standing)
+	for i := range out.First {
+		if o := &out.First[i]; o.Yields {
+			out.why(o)
+		}
+	}
 	out.Jobs, out.Command = p.jobsChanged(), want.Head.Command
 	out.Runs = p.runsAhead(out.Jobs, out.Command)
 	return out
+}
+
+// why says of a machine's replica why it goes before another group's machine is made.
+func (p *Plan) why(o *Order) {
+	for i := range p.Groups {
+		for j := range p.Groups[i].Replicas {
+			if r := &p.Groups[i].Replicas[j]; r.Machine == o.Machine {
+				r.Why += ", and " + o.Why
+			}
+		}
+	}
 }
 
 // runsAhead returns an order for the release's command and for a run of each job of a list.

@@ -124,6 +124,7 @@ type Order struct {
 	Token    string
 	Asleep   bool   // of Make: it is not started
 	Apart    bool   // of Make: no request goes there before it is admitted
+	Yields   bool   // of Remove: a machine of another group needs what it has
 	Why      string // one sentence
 }
 
@@ -194,6 +195,7 @@ type slotWork struct {
 	slept    bool             // its machine was asleep, and went first
 	home     cluster.WorkerID // where it was
 	gave     bool             // its machine went first in this rollout, and no other of use has come
+	took     string           // the machine of another group that went for it, until it has one of use; "": none did
 }
 
 // begin notes that there is to be a machine of a spec.
