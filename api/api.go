@@ -64,6 +64,7 @@ const (
 	NewKeyHeader      = "Souk-New-Key"            // with the header before: "1", the client has not sent the key before
 	KeyAgeHeader      = "Souk-Key-Age"            // with the key: how many seconds ago the client drew it
 	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
+	DoorsHeader       = "Souk-Doors"              // of an answer: which list of doors (ListDoors) holds now
 	// NextCursorHeader is of a page that is an array: the cursor of the next one; none: it was the last.
 	NextCursorHeader = "Souk-Next-Cursor"
 	PreferHeader     = "Prefer"

@@ -102,6 +102,12 @@ type MemberList struct {
 	Unsigned []cluster.WorkerID `json:"unsigned,omitempty"`
 }
 
+// DoorList lists where the members serve the API for other hosts. Any of them answers for all.
+type DoorList struct {
+	Doors []cluster.Door `json:"doors"`
+	Mark  string         `json:"mark"` // of this list: the header Souk-Doors has another one when it has changed
+}
+
 // HealthFinding is one thing that was looked at, and what was found.
 type HealthFinding struct {
 	Member cluster.WorkerID `json:"member"`

@@ -36,6 +36,7 @@ const (
 	UncordonWorker Op = "DELETE /v1/souk/workers/{worker}/cordon"
 	PlanDrain      Op = "GET /v1/souk/workers/{worker}/drain"
 	ListMembers    Op = "GET /v1/souk/members"
+	ListDoors      Op = "GET /v1/souk/doors"
 	ClusterHealth  Op = "GET /v1/souk/health"
 	Leave          Op = "POST /v1/souk/leave"
 	Lives          Op = "POST /v1/souk/lives"
@@ -69,6 +70,8 @@ func fleetRoutes() []Route {
 			About: "Say where a worker's machines would go if it were emptied now.", Out: DrainPlan{}},
 		{Op: ListMembers, Verb: VerbList, Kind: KindMember,
 			About: "List the members of the cluster, as this one knows them.", Out: MemberList{}},
+		{Op: ListDoors, Verb: VerbList, Kind: KindMember, Out: DoorList{},
+			About: "List where the members serve this API for other hosts, and the roots of their certificates."},
 		{Op: ClusterHealth, Verb: VerbList, Kind: KindMember,
 			About: "Tell what this member finds wrong with the cluster; thorough asks all workers, member one.",
 			Query: "thorough member", Out: Health{}},

@@ -58,52 +58,86 @@ func (c *Env) Client() (*client.Client, error) {
 	return c.clientOf(t)
 }
 
-// ClientOf makes the client of a context.
-func (c *Env) ClientOf(name string, k Context) (*client.Client, error) {
-	t, err := c.targetOf(name, k)
-	if err != nil {
-		return nil, err
-	}
-	return c.clientOf(t)
-}
-
 func (c *Env) clientOf(t target) (*client.Client, error) {
-	if err := checkAddr(t.addr); err != nil {
-		return nil, err
-	}
-	conns := client.Transport(t.addr)
-	if conns.DialContext == nil { // it is no socket of this host
-		conns.DialContext = silence.New(dialTime, silentTime).Dial
-	}
-	if t.token != "" && !strings.HasPrefix(t.addr, "https:") && !strings.HasPrefix(t.addr, "unix:") {
-		conns.Proxy, conns.DialContext = nil, proven(t.token, conns.DialContext)
-	}
-	if len(t.roots) > 0 {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(t.roots) {
-			return nil, fault.New(fault.Invalid, "context", "the roots of context %s are no PEM certificates", t.name)
+	doors := make([]client.Door, len(t.doors))
+	for i, d := range t.doors {
+		conns, err := d.conns(t.name)
+		if err != nil {
+			return nil, err
 		}
-		conns.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		doors[i] = client.Door{Addr: d.addr, Token: d.token, Conns: conns}
 	}
-	return client.WithHTTP(t.addr, t.token, &http.Client{Transport: conns}).OnMissing(c.noteMissing), nil
+	if len(doors) == 1 {
+		one := doors[0]
+		cl := client.WithHTTP(one.Addr, one.Token, &http.Client{Transport: one.Conns})
+		return c.learning(t, cl.OnMissing(c.noteMissing)), nil
+	}
+	return c.learning(t, client.Several(doors).OnMissing(c.noteMissing)), nil
 }
 
-// target is a souk to talk to.
+// target is a souk to talk to, by one or several doors that answer for each other.
 type target struct {
 	name  string // of its context; "": it has none
+	doors []door // at least one
+	known string // the mark of the list of doors that was learned last
+	learn bool   // that list is kept with the context
+}
+
+// door is one way to a souk.
+type door struct {
 	addr  string // HOST:PORT, a URL, or unix:PATH
 	token string // "": the server says that one is missing
 	roots []byte // PEM certificates, one of which its certificate must come from; none: the system's
+	also  []byte // another one, beside these or the system's
+}
+
+// conns returns what makes connections to a door; context is that of the roots.
+func (d door) conns(context string) (http.RoundTripper, error) {
+	if err := checkAddr(d.addr); err != nil {
+		return nil, err
+	}
+	conns := client.Transport(d.addr)
+	if conns.DialContext == nil { // it is no socket of this host
+		conns.DialContext = silence.New(dialTime, silentTime).Dial
+	}
+	if d.token != "" && !strings.HasPrefix(d.addr, "https:") && !strings.HasPrefix(d.addr, "unix:") {
+		conns.Proxy, conns.DialContext = nil, proven(d.token, conns.DialContext)
+	}
+	if len(d.roots)+len(d.also) == 0 {
+		return conns, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil || len(d.roots) > 0 {
+		pool = x509.NewCertPool()
+	}
+	if len(d.roots) > 0 && !pool.AppendCertsFromPEM(d.roots) {
+		return nil, fault.New(fault.Invalid, "context", "the roots of context %s are no PEM certificates", context)
+	}
+	pool.AppendCertsFromPEM(d.also) // where it is none, the door is not believed
+	conns.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return conns, nil
+}
+
+// addresses returns the addresses of a list that is separated by commas, each once.
+func addresses(list string) (out []string) {
+	for addr := range strings.SplitSeq(list, ",") {
+		if addr = strings.TrimSpace(addr); addr != "" && !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out
 }
 
 // target finds the souk that is meant.
-func (c *Env) target() (target, error) {
-	token := c.Getenv("SOUK_TOKEN")
-	if addr := cmp.Or(c.addr, c.Getenv("SOUK_ADDR")); addr != "" {
-		if token == "" {
-			token = c.tokenOf(addr)
+func (c *Env) target() (t target, err error) {
+	if list := cmp.Or(c.addr, c.Getenv("SOUK_ADDR")); list != "" {
+		for _, addr := range addresses(list) {
+			t.doors = append(t.doors, door{addr: addr, token: cmp.Or(c.Getenv("SOUK_TOKEN"), c.tokenOf(addr))})
 		}
-		return target{addr: addr, token: token}, nil
+		if len(t.doors) == 0 {
+			return t, Usagef("%q names no address of a souk; write HOST:PORT, https://HOST or unix:PATH", list)
+		}
+		return t, nil
 	}
 	all, err := c.Contexts()
 	if err != nil {
@@ -161,7 +195,7 @@ func (c *Env) Homes() (out []Home) {
 }
 
 func (h Home) target(token string) target {
-	return target{name: h.Name, addr: h.Addr(), token: cmp.Or(token, tokenIn(h.Dir))}
+	return target{name: h.Name, doors: []door{{addr: h.Addr(), token: cmp.Or(token, tokenIn(h.Dir))}}}
 }
 
 // answers reports whether a souk of this host listens.

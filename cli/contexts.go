@@ -20,7 +20,7 @@ import (
 
 // Context is a souk that the user has a name for.
 type Context struct {
-	Addr      string `toml:"addr" json:"addr"`                                 // HOST:PORT, a URL, or unix:PATH
+	Addr      string `toml:"addr" json:"addr"`                                 // as --addr
 	Token     string `toml:"token,omitempty" json:"-"`                         // or
 	TokenFile string `toml:"token-file,omitempty" json:"token_file,omitempty"` // where it is
 	Roots     string `toml:"roots,omitempty,multiline" json:"roots,omitempty"` // PEM; "": the system's
@@ -127,14 +127,24 @@ func (c *Env) NoContext(all Contexts, name string) error {
 }
 
 func (c *Env) targetOf(name string, k Context) (target, error) {
-	t := target{name: name, addr: k.Addr, token: k.Token, roots: []byte(k.Roots)}
+	token := k.Token
 	if k.TokenFile != "" {
-		token, err := ReadLine(k.TokenFile)
-		if err != nil {
+		var err error
+		if token, err = ReadLine(k.TokenFile); err != nil {
 			return target{}, fault.Wrap(err, fault.Denied, "token", "the token of context %s cannot be read", name)
 		}
-		t.token = token
 	}
-	t.token = cmp.Or(t.token, c.Getenv("SOUK_TOKEN"), c.tokenOf(k.Addr))
+	token = cmp.Or(token, c.Getenv("SOUK_TOKEN"))
+	t := target{name: name}
+	for _, addr := range addresses(k.Addr) {
+		t.doors = append(t.doors, door{addr: addr, token: cmp.Or(token, c.tokenOf(addr)), roots: []byte(k.Roots)})
+		t.learn = t.learn || strings.HasPrefix(addr, "https://")
+	}
+	if len(t.doors) == 0 {
+		return t, Usagef("the context %s has no address; write HOST:PORT, https://HOST or unix:PATH", name)
+	}
+	if t.learn {
+		t.addLearned(c.learnedOf(name), token)
+	}
 	return t, nil
 }

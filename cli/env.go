@@ -32,7 +32,8 @@ type Env struct {
 	context string // "": the one that is used
 
 	noting  sync.Mutex
-	missing map[string]bool // workers of which it was said that they could not be asked
+	missing map[string]bool       // workers of which it was said that they could not be asked
+	learn   func(context.Context) // of other doors of the context's cluster; nil: there are none
 }
 
 // DefaultApp is the app of machines whose app nobody named.
@@ -49,6 +50,7 @@ func (c *Env) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
+	c.learned()
 	if why, ok := errors.AsType[Interrupted](context.Cause(ctx)); ok && err != nil {
 		if _, ended := errors.AsType[TaskCode](err); !ended {
 			err = why

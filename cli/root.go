@@ -42,7 +42,8 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.BoolVarP(&c.wide, "wide", "w", false, "print whole tables and lines, however narrow the terminal is")
 	pf.StringVar(&c.addr, "addr", "",
-		"HOST:PORT, URL or unix:PATH of the souk to talk to (default $SOUK_ADDR, else that of the context)")
+		"HOST:PORT, URL or unix:PATH of the souk to talk to, or several of one cluster with commas between them "+
+			"(default $SOUK_ADDR, else that of the context)")
 	pf.StringVar(&c.context, "context", "",
 		"the souk to talk to, by the name it has in \"souk context\" (default $SOUK_CONTEXT, else the one that is "+
 			"used, else the souk of this host)")

@@ -49,6 +49,15 @@ type transport struct {
 	http  *http.Client
 	async bool
 	lacks func(workers []string) // nil: nobody is told
+	doors func(mark string)      // nil: nobody is told
+}
+
+// OnDoors returns a client that calls f with the mark of the cluster's doors (ListDoors) that answers carry: another mark is
+// another list.
+func (c *Client) OnDoors(f func(mark string)) *Client {
+	t := c.transport
+	t.doors = f
+	return newClient(t)
 }
 
 // OnMissing returns a client that calls f when an answer lacks something of workers that could not be asked. What they
@@ -104,11 +113,20 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 	if _, socket := socketOf(addr); socket {
 		return newClient(transport{at: addr, base: "http://souk", token: token, http: h})
 	}
+	base := baseOf(addr)
+	return newClient(transport{at: base, base: base, token: token, http: h})
+}
+
+// baseOf returns what URLs at an address begin with.
+func baseOf(addr string) string {
+	if _, socket := socketOf(addr); socket {
+		return "http://souk"
+	}
 	base := strings.TrimRight(addr, "/")
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	return newClient(transport{at: base, base: base, token: token, http: h})
+	return base
 }
 
 func newClient(t transport) *Client {
@@ -242,6 +260,9 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 		defer resp.Body.Close()
 		return nil, answerError(resp)
 	}
+	if mark := resp.Header.Get(api.DoorsHeader); mark != "" && c.doors != nil {
+		c.doors(mark)
+	}
 	if missing := resp.Header.Get(api.MissingHeader); missing != "" && c.lacks != nil {
 		c.lacks(strings.Split(missing, ","))
 	}
@@ -265,11 +286,14 @@ func (c transport) unreachable(ctx context.Context, err error) error {
 			"root, or by its address and with a token", c.at)
 	}
 	if _, wrong := errors.AsType[*tls.CertificateVerificationError](cause); wrong {
-		return fault.Wrap(cause, fault.Denied, "certificate", "the certificate of %s is not believed; give its root: "+
-			"souk context add NAME %s --root FILE, which is api-root.pem in its directory unless that is your own",
-			c.at, c.at)
+		return errCertificate(cause, c.at)
 	}
 	return fault.Wrap(cause, fault.Unavailable, "unreachable", "souk cannot be reached at %s", c.at)
+}
+
+func errCertificate(cause error, at string) error {
+	return fault.Wrap(cause, fault.Denied, "certificate", "the certificate of %s is not believed; give its root: "+
+		"souk context add NAME %s --root FILE, which is api-root.pem in its directory unless that is your own", at, at)
 }
 
 // broken is an answer that stopped in the middle.

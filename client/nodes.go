@@ -53,6 +53,12 @@ func (c ClusterCalls) MemberList(ctx context.Context) (list api.MemberList, err 
 	return list, err
 }
 
+// Doors lists where the members serve the API for other hosts.
+func (c ClusterCalls) Doors(ctx context.Context) (list api.DoorList, err error) {
+	err = c.do(ctx, newCall(api.ListDoors), &list)
+	return list, err
+}
+
 // SignedOnly has nothing believed any more that is not signed, without waiting for members of an older souk.
 func (c ClusterCalls) SignedOnly(ctx context.Context) error {
 	return c.do(ctx, newCall(api.SignedOnly), nil)

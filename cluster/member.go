@@ -30,6 +30,13 @@ type Member struct {
 	Removed    bool          `json:"removed,omitempty"` // from the cluster: it must join anew
 }
 
+// Door is where a member serves the API for other hosts.
+type Door struct {
+	Member WorkerID `json:"member"`
+	Addr   string   `json:"addr"`           // https://HOST:PORT
+	Root   string   `json:"root,omitempty"` // PEM, of souk's own certificate; "": an authority's that clients trust
+}
+
 // Removal is a member that may not come back with the certificate that it has.
 type Removal struct {
 	Member WorkerID  `json:"member"`

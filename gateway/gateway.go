@@ -104,7 +104,7 @@ func New(o Options) (*Gateway, error) {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(counts...)
-	front := &front{o.judge(), o.Full, o.Agree, o.Log, metrics}
+	front := &front{o.judge(), o.Full, o.doors(), o.Agree, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
 		return nil, err
@@ -144,6 +144,17 @@ func (o *Options) judge() func(secret string) (api.Token, error) {
 		return oneToken(o.Token)
 	}
 	return o.Tokens.Judge
+}
+
+// doors returns what tells the mark of the list of doors.
+func (o *Options) doors() func() string {
+	if o.Cluster == nil {
+		return func() string { return "" }
+	}
+	return func() string {
+		_, mark := o.Cluster.Doors()
+		return mark
+	}
 }
 
 // digest returns what finds the digest of a token by its id.

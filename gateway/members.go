@@ -31,9 +31,21 @@ func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
+func (a *membersAPI) listDoors(w http.ResponseWriter, _ *http.Request) error {
+	out := api.DoorList{Doors: []cluster.Door{}}
+	if a.cluster != nil {
+		doors, mark := a.cluster.Doors()
+		out.Doors, out.Mark = append(out.Doors, doors...), mark
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
 // Cluster is the member that a gateway is part of.
 type Cluster interface {
 	Members() []cluster.Member
+	// Doors lists where members serve this API for other hosts, and a mark of the list, which is cheap to ask for.
+	Doors() (doors []cluster.Door, mark string)
 	// Parts says how old what is known of each worker is.
 	Parts() []gossip.Part
 	// LastMachines gives the machines that a worker has told all of.
@@ -71,6 +83,7 @@ type membersAPI struct {
 func (a *membersAPI) handlers() handlers {
 	return handlers{
 		"GET /v1/souk/members":                    a.listMembers,
+		"GET /v1/souk/doors":                      a.listDoors,
 		"PUT /v1/souk/workers/{worker}/cordon":    a.cordonWorker,
 		"DELETE /v1/souk/workers/{worker}/cordon": a.uncordonWorker,
 		"POST /v1/souk/leave":                     a.leave,

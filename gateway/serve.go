@@ -69,7 +69,8 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // front is what stands between the server and the nouns.
 type front struct {
 	judge   func(secret string) (api.Token, error)
-	full    func() error // why nothing new is kept here
+	full    func() error  // why nothing new is kept here
+	doors   func() string // a mark of where the API is served; "": here alone
 	agree   func(ctx context.Context, worker bool)
 	log     *slog.Logger
 	metrics *metrics
@@ -97,7 +98,7 @@ func (f *front) serve(next http.Handler) http.Handler {
 			}
 			f.record(r, rec, time.Since(begin))
 		}()
-		if err := f.admit(r); err != nil {
+		if err := f.admit(rec, r); err != nil {
 			// The server would read the rest of the body before it answers: whoever sends none would stay.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // what cannot has no connection
 			rec.Header().Set("Connection", "close")
@@ -109,7 +110,7 @@ func (f *front) serve(next http.Handler) http.Handler {
 }
 
 // admit says whether a request may go on to the routes.
-func (f *front) admit(r *http.Request) error {
+func (f *front) admit(w http.ResponseWriter, r *http.Request) error {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/v1/souk/proof":
 		return nil
@@ -119,6 +120,9 @@ func (f *front) admit(r *http.Request) error {
 		return err
 	}
 	strangers.Known(r.Context())
+	if mark := f.doors(); mark != "" {
+		w.Header().Set(api.DoorsHeader, mark)
+	}
 	if err := sameSite(r); err != nil {
 		return err
 	}

@@ -48,6 +48,9 @@ func mayWrite(who pki.Name, x registry.Object) error {
 			return fault.New(fault.Denied, "not_entitled",
 				"member %s writes of %s, which only an issuer may, and none takes back", who.ID, x.Kind)
 		}
+	case x.Kind == KindDoor && x.Key != who.ID && !x.Deleted:
+		return fault.New(fault.Denied, "not_entitled",
+			"member %s writes where %s serves the API, which only that member itself may", who.ID, x.Key)
 	case x.Kind == KindRemoved && x.Key == who.ID: // of itself: see twins
 	case !who.Has(pki.Gateway) && !who.Has(pki.Issuer):
 		return fault.New(fault.Denied, "not_entitled",
@@ -270,6 +273,8 @@ func (m remover) adopt() {
 		}
 		var err error
 		switch {
+		case x.Kind == KindDoor && !x.Deleted:
+			err = m.cluster.Objects().Delete(x.Kind, x.Key)
 		case x.Kind != KindToken || x.Deleted:
 			err = m.cluster.Objects().Adopt(x)
 		case m.o.Now().Sub(r.At) > tokenWait:

@@ -162,6 +162,14 @@ func TestWhoMayWriteWhat(t *testing.T) {
 			t.Errorf("a gateway does not write of %s: %q", kind, code)
 		}
 	}
+	others := registry.Object{Kind: KindDoor, Key: "another", Stamp: now}
+	if code := verify(sign(others, pki.Gateway)); code != "not_entitled" {
+		t.Errorf("a gateway tells clients where another member's door is: %q", code)
+	}
+	gone := registry.Object{Kind: KindDoor, Key: "another", Stamp: now, Deleted: true}
+	if code := verify(sign(gone, pki.Gateway)); code != "" {
+		t.Errorf("a gateway does not remove the door of another, which was removed: %q", code)
+	}
 	for _, kind := range []registry.Kind{KindIssuer, KindKeys, KindSignedOnly} {
 		o := registry.Object{Kind: kind, Key: "k", Stamp: now}
 		if code := verify(sign(o, pki.Gateway, pki.Worker)); code != "not_entitled" {

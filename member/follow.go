@@ -65,6 +65,7 @@ func (m remover) followRemovals(ctx context.Context) {
 		moved := m.cluster.Moved()
 		m.refresh()
 		m.forget()
+		m.readDoors()
 		doorkeeper{m.Member}.heedSignedOnly()
 		select {
 		case <-ctx.Done():

@@ -97,6 +97,7 @@ type Member struct {
 	agreement  agreement
 	imports    imports
 	tokens     atomic.Pointer[Tokens] // nil: there are none yet
+	doors      atomic.Pointer[doorList]
 }
 
 // Worker is the member's own worker.

@@ -18,6 +18,10 @@ import (
 
 const contextLong = `A context is a name for a souk: its address, a token for it, and the root that its certificate comes from.
 
+A cluster has an address at each member, and any of them answers for all. A context may name several; and over TLS it learns
+those of all members, with the roots of their certificates, from the one that answers. Where one does not answer within
+about a second, the next is asked.
+
 Without any, commands talk to the souk of this host: its agent, or else souk dev, by a socket in its directory that
 only its user and root can open. These two have the names agent and dev. --addr and SOUK_ADDR go before any context;
 --context and SOUK_CONTEXT before the one that is used.
@@ -69,14 +73,16 @@ type addFlags struct {
 func cmdAdd(c *cli.Env) *cobra.Command {
 	o := new(addFlags)
 	cmd := &cobra.Command{
-		Use:   "add NAME ADDR",
+		Use:   "add NAME ADDR...",
 		Short: "Give a souk a name",
-		Long: `Give the souk at ADDR (https://HOST:PORT, unix:PATH, or HOST:PORT on loopback) a name.
+		Long: `Give the souk at ADDR (https://HOST:PORT, unix:PATH, or HOST:PORT on loopback) a name. Several addresses are
+of the members of one cluster; those that are not named it learns itself, over TLS.
 
-It is asked for its version first, so a wrong address, root or token is found now.`,
+Each is asked for its version first, so a wrong address, root or token is found now. Of several, one must answer.`,
 		Example: "  souk context add prod https://10.0.0.7:4280 --root api-root.pem --token-file prod.token --use\n" +
+			"  souk context add prod https://10.0.0.7:4280 https://10.0.0.8:4280 --root a.pem --token-stdin\n" +
 			"  souk context add try unix:/tmp/try/souk.sock",
-		Args: cli.Args(2, 2, "a name and an address"),
+		Args: cli.Args(2, -1, "a name and an address, or several of one cluster"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tokenFile, "token-file", "", "a file that holds the token, and goes on to")
@@ -85,7 +91,9 @@ It is asked for its version first, so a wrong address, root or token is found no
 		"a PEM file with the root of the server's certificate (default: those that the system trusts); repeatable")
 	f.BoolVar(&o.use, "use", false, "have commands talk to it from now on")
 	f.BoolVar(&o.unseen, "unseen", false, "do not ask whether it answers")
-	cmd.RunE = func(cmd *cobra.Command, given []string) error { return doAdd(cmd.Context(), c, o, given[0], given[1]) }
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		return doAdd(cmd.Context(), c, o, given[0], strings.Join(given[1:], ","))
+	}
 	return cmd
 }
 
@@ -111,15 +119,10 @@ func doAdd(ctx context.Context, c *cli.Env, o *addFlags, name, addr string) erro
 	}
 	version := ""
 	if !o.unseen {
-		cl, err := c.ClientOf(name, k)
-		if err != nil {
+		if version, err = c.TryContext(ctx, name, k); err != nil {
 			return err
 		}
-		info, err := cl.Version(ctx)
-		if err != nil {
-			return err
-		}
-		version = ", souk " + info.Version
+		version = ", souk " + version
 	}
 	if all.Contexts == nil {
 		all.Contexts = map[string]cli.Context{}
@@ -174,6 +177,8 @@ type listed struct {
 	Addr      string `json:"addr"`
 	TokenFile string `json:"token_file,omitempty"`
 	Used      bool   `json:"used"`
+	// Learned are the addresses of the members of its cluster, as it told them last.
+	Learned []string `json:"learned,omitempty"`
 }
 
 func doList(c *cli.Env) error {
@@ -187,7 +192,7 @@ func doList(c *cli.Env) error {
 	}
 	for _, name := range all.Names() {
 		k := all.Contexts[name]
-		list = append(list, listed{name, k.Addr, k.TokenFile, all.Current == name})
+		list = append(list, listed{name, k.Addr, k.TokenFile, all.Current == name, c.LearnedDoors(name)})
 	}
 	if c.JSON {
 		cli.JSONList(c, list)
@@ -241,6 +246,7 @@ func doRemove(c *cli.Env, name string) error {
 	if err := c.SaveContexts(all); err != nil {
 		return err
 	}
+	c.ForgetDoors(name)
 	c.Say("removed", name, "context %s is forgotten", name)
 	return nil
 }

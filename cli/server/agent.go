@@ -245,6 +245,9 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if err != nil {
 		return nil, errors.Join(err, a.doors.close())
 	}
+	if err := a.m.TellDoor(a.doors.forOthers()); err != nil {
+		log.Warn("clients do not learn of this member's address", "err", err)
+	}
 	if err := a.doors.tell(dir); err != nil {
 		return nil, errors.Join(err, a.doors.close(), a.node.Close())
 	}

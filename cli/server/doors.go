@@ -86,6 +86,19 @@ func (d *doors) tell(dir string) error {
 	return cli.WriteWhole(filepath.Join(dir, addrFile), d.addr+"\n", 0o644)
 }
 
+// forOthers returns the address that other hosts may use, with the root of its certificate in PEM; "" for a root that is not
+// souk's own.
+func (d *doors) forOthers() (addr, root string) {
+	if d.root == "" {
+		return d.addr, ""
+	}
+	raw, err := os.ReadFile(d.root)
+	if err != nil {
+		return "", "" // it was written a moment ago
+	}
+	return d.addr, string(raw)
+}
+
 // addrFile holds the address while the API is served.
 const addrFile = "addr"
 

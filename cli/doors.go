@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+)
+
+// A context learns where the members of its cluster serve their API, and the roots of their certificates, from the member
+// that it talks to (docs/decisions/0039-the-local-door.md). What it has learned is in a file of its own beside the
+// contexts, which are the user's.
+
+// learnTime bounds how long a command stays to learn of doors once it is done.
+const learnTime = time.Second
+
+// mostLearned bounds the doors that a context uses beside the user's own.
+const mostLearned = 16
+
+// learnedFile returns where the doors of a context are kept; "": nowhere.
+func (c *Env) learnedFile(name string) string {
+	file, err := c.ContextsFile()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(file), "doors", name+".json")
+}
+
+// learnedOf returns the doors that a context has learned; none where they cannot be read: they are learned anew.
+func (c *Env) learnedOf(name string) (list api.DoorList) {
+	raw, err := os.ReadFile(c.learnedFile(name))
+	if err != nil || json.Unmarshal(raw, &list) != nil {
+		return api.DoorList{}
+	}
+	return list
+}
+
+// LearnedDoors lists the addresses that a context has learned.
+func (c *Env) LearnedDoors(name string) (addrs []string) {
+	for _, d := range c.learnedOf(name).Doors {
+		addrs = append(addrs, d.Addr)
+	}
+	return addrs
+}
+
+// ForgetDoors removes what a context has learned.
+func (c *Env) ForgetDoors(name string) { os.Remove(c.learnedFile(name)) }
+
+// LearnDoors keeps the doors that a souk tells with a context. Where they cannot be kept, the next command tries again.
+func (c *Env) LearnDoors(ctx context.Context, name string, cl *client.Client) {
+	list, err := cl.Doors(ctx)
+	raw, odd := json.Marshal(list)
+	file := c.learnedFile(name)
+	if err != nil || odd != nil || file == "" || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
+		return
+	}
+	_ = WriteWhole(file, string(raw)+"\n", 0o600)
+}
+
+// TryContext asks each address of a new context for its version, and learns of the others' roots where one answers. It
+// returns the version. One of several that does not answer now is only noted.
+func (c *Env) TryContext(ctx context.Context, name string, k Context) (version string, err error) {
+	open, wrong := addresses(k.Addr), map[string]error{}
+	for before := 0; len(open) != before && len(open) > 0; { // what one told may have others believed
+		t, err := c.targetOf(name, k)
+		if err != nil {
+			return "", err
+		}
+		before = len(open)
+		open = slices.DeleteFunc(open, func(addr string) bool {
+			at := slices.IndexFunc(t.doors, func(d door) bool { return d.addr == addr })
+			told, err := c.tryDoor(ctx, t, t.doors[at])
+			wrong[addr], version = err, cmp.Or(told, version)
+			return err == nil
+		})
+	}
+	if at := slices.IndexFunc(open, func(addr string) bool { return fault.Is(wrong[addr], fault.Denied) }); at > 0 {
+		open[0], open[at] = open[at], open[0] // that one is not who it should be says more than that another is away
+	}
+	for _, addr := range open {
+		if err := wrong[addr]; version == "" || !fault.Is(err, fault.Unavailable) {
+			c.ForgetDoors(name)
+			return "", err
+		}
+		c.note(addr+" does not answer now: the others are asked", nil)
+	}
+	return version, nil
+}
+
+// tryDoor asks one door of a souk for its version, and learns of the others there.
+func (c *Env) tryDoor(ctx context.Context, t target, d door) (version string, err error) {
+	cl, err := c.clientOf(target{name: t.name, doors: []door{d}})
+	if err != nil {
+		return "", err
+	}
+	info, err := cl.Version(ctx)
+	if err == nil && t.learn && t.known == "" {
+		c.LearnDoors(ctx, t.name, cl)
+	}
+	return info.Version, err
+}
+
+// addLearned adds doors that were learned, with the context's token. One that the user named, too, is believed by its
+// member's root as well. None leads away from TLS.
+func (t *target) addLearned(list api.DoorList, token string) {
+	t.known = list.Mark
+	for _, d := range list.Doors[:min(len(list.Doors), mostLearned)] {
+		at := slices.IndexFunc(t.doors, func(x door) bool { return sameAddr(x.addr, d) })
+		switch {
+		case !strings.HasPrefix(d.Addr, "https://"):
+		case at < 0:
+			t.doors = append(t.doors, door{addr: d.Addr, token: token, roots: []byte(d.Root)})
+		default:
+			t.doors[at].also = []byte(d.Root)
+		}
+	}
+}
+
+func sameAddr(addr string, d cluster.Door) bool { return strings.TrimRight(addr, "/") == d.Addr }
+
+// learning has a context's client note when the souk has other doors than the context knows.
+func (c *Env) learning(t target, cl *client.Client) *client.Client {
+	if !t.learn {
+		return cl
+	}
+	return cl.OnDoors(func(mark string) {
+		c.noting.Lock()
+		defer c.noting.Unlock()
+		if mark != t.known {
+			c.learn = func(ctx context.Context) { c.LearnDoors(ctx, t.name, cl) }
+		}
+	})
+}
+
+// learned learns of the doors that a command has heard of, once it is done.
+func (c *Env) learned() {
+	c.noting.Lock()
+	learn := c.learn
+	c.learn = nil
+	c.noting.Unlock()
+	if learn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), learnTime)
+	defer cancel()
+	learn(ctx)
+}

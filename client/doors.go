@@ -1,0 +1,278 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/fault"
+)
+
+// Door is one of the addresses of a cluster, whose members answer for each other.
+type Door struct {
+	Addr  string            // as New takes it
+	Token string            // that it lets in
+	Conns http.RoundTripper // to it; nil: Transport(Addr)
+}
+
+// Times of a search for a door that answers.
+const (
+	doorPatience = time.Second      // with one door before the next one is asked, too
+	doorSearch   = 10 * time.Second // until the search is given up
+)
+
+// Several returns a client of a cluster that has several doors. The first one that answers is used until it fails; then the
+// next one is. A request that a door may have read is sent to another one only where once more does no harm: it reads, or
+// it is a create with a Key.
+func Several(doors []Door) *Client {
+	s := &several{}
+	var at []string
+	for _, d := range doors {
+		d.Addr = strings.TrimRight(d.Addr, "/")
+		if d.Conns == nil {
+			d.Conns = Transport(d.Addr)
+		}
+		at = append(at, d.Addr)
+		s.doors = append(s.doors, newDoor(d))
+	}
+	return newClient(transport{at: strings.Join(at, ", "), base: "http://souk", http: &http.Client{Transport: s}})
+}
+
+// door is a Door as requests are sent to it.
+type door struct {
+	Door
+	scheme, host string
+}
+
+func newDoor(d Door) *door {
+	base := baseOf(d.Addr)
+	scheme, host, _ := strings.Cut(base, "://")
+	return &door{d, scheme, host}
+}
+
+// send makes a request at this door.
+func (d *door) send(ctx context.Context, req *http.Request, body *onceBody) (*http.Response, error) {
+	out := req.Clone(ctx)
+	if body.body != nil && body.body != http.NoBody {
+		out.Body = body
+	}
+	out.URL.Scheme, out.URL.Host, out.Host = d.scheme, d.host, d.host
+	if d.Token != "" {
+		out.Header.Set("Authorization", "Bearer "+d.Token)
+	}
+	resp, err := d.Conns.RoundTrip(out)
+	return resp, d.unbelieved(err)
+}
+
+// unbelieved says of a certificate that is not believed at which door that is.
+func (d *door) unbelieved(err error) error {
+	if _, wrong := errors.AsType[*tls.CertificateVerificationError](err); wrong {
+		return errCertificate(err, d.Addr)
+	}
+	return err
+}
+
+// several sends requests to the first of some doors that answers. It is safe for many goroutines.
+type several struct {
+	doors []*door
+	used  atomic.Pointer[door] // the one that answered last; nil: it is to be looked for
+	mu    sync.Mutex           // held while it is looked for
+}
+
+// RoundTrip makes a request at a door that answers, and where that failed before it read anything, or may read it once more,
+// at another.
+func (s *several) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := &onceBody{body: req.Body}
+	resp, err := s.anywhere(req, body)
+	body.leave(err == nil)
+	return resp, err
+}
+
+func (s *several) anywhere(req *http.Request, body *onceBody) (*http.Response, error) {
+	var failed *door
+	for {
+		d, err := s.find(req.Context(), failed)
+		if err != nil {
+			return nil, err
+		}
+		resp, sent, err := s.try(d, req, body)
+		if err == nil {
+			return resp, nil
+		}
+		s.used.CompareAndSwap(d, nil)
+		if failed != nil || req.Context().Err() != nil || sent && !mayRepeat(req) || !body.again(req) {
+			return nil, err
+		}
+		if failed = d; sent {
+			req = req.Clone(req.Context())
+			req.Header.Del(api.NewKeyHeader) // somebody may have heard of the key
+		}
+	}
+}
+
+// try makes a request at a door. sent says that the door may have read something of it.
+func (s *several) try(d *door, req *http.Request, body *onceBody) (resp *http.Response, sent bool, err error) {
+	var got atomic.Bool
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+	})
+	resp, err = d.send(ctx, req, body)
+	return resp, got.Load(), err
+}
+
+// mayRepeat reports whether a request does no harm when it is made twice.
+func mayRepeat(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead || req.Header.Get(api.IdempotencyHeader) != ""
+}
+
+// onceBody is the body of a request, which may be sent to two doors one after the other. It is closed once: when the door that
+// answered has done with it, or no door did.
+type onceBody struct {
+	body  io.ReadCloser // nil: there is none
+	begun atomic.Bool   // something was read
+
+	mu    sync.Mutex
+	last  bool // nobody else will read it
+	ended bool // its reader has closed it
+}
+
+func (b *onceBody) Read(p []byte) (int, error) {
+	b.begun.Store(true)
+	return b.body.Read(p)
+}
+
+// Close is of the reader.
+func (b *onceBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended = true; b.last {
+		return b.body.Close()
+	}
+	return nil
+}
+
+// again makes the body ready to be sent once more; false: it is a stream that was begun.
+func (b *onceBody) again(req *http.Request) bool {
+	if b.body == nil || !b.begun.Load() {
+		return true
+	}
+	if req.GetBody == nil {
+		return false
+	}
+	fresh, err := req.GetBody()
+	if err != nil {
+		return false
+	}
+	b.body = fresh
+	return true
+}
+
+// leave has the body end with its reader, if it has one still.
+func (b *onceBody) leave(answered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = true
+	if b.body != nil && (b.ended || !answered) {
+		_ = b.body.Close() // what was sent of it, the answer tells
+	}
+}
+
+// find returns the door to use: the one that was used last, else the first that answers a question that needs no right. A
+// door has doorPatience before the next one is asked beside it. failed is asked last.
+func (s *several) find(ctx context.Context, failed *door) (*door, error) {
+	if d := s.used.Load(); d != nil {
+		return d, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.used.Load(); d != nil {
+		return d, nil
+	}
+	order := slices.Clone(s.doors)
+	slices.SortStableFunc(order, func(a, b *door) int { return cmp.Compare(rank(a == failed), rank(b == failed)) })
+	d, err := firstAlive(ctx, order)
+	if err == nil {
+		s.used.Store(d)
+	}
+	return d, err
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// firstAlive returns the first door that answers.
+func firstAlive(ctx context.Context, order []*door) (*door, error) {
+	ctx, cancel := context.WithTimeout(ctx, doorSearch)
+	defer cancel()
+	type answer struct {
+		of  *door
+		err error
+	}
+	answers := make(chan answer, len(order))
+	var errs []error
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for asked := 0; ; {
+		select {
+		case <-next.C:
+			if asked < len(order) {
+				d := order[asked]
+				asked++
+				go func() { answers <- answer{d, d.alive(ctx)} }()
+				next.Reset(doorPatience)
+			}
+		case a := <-answers:
+			if a.err == nil {
+				return a.of, nil
+			}
+			if errs = append(errs, a.err); len(errs) == len(order) {
+				return nil, worst(errs)
+			}
+			next.Reset(0)
+		}
+	}
+}
+
+// alive asks a door whether its process serves.
+func (d *door) alive(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, api.Livez.Method(), "http://souk"+api.Livez.Path(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := d.send(ctx, req, &onceBody{})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fault.New(fault.Unavailable, "door", "%s answers %s", d.Addr, resp.Status)
+	}
+	return err
+}
+
+// worst returns one error for those of all doors: that one is not who it should be says more than that the others are away.
+func worst(errs []error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return fault.Is(err, fault.Denied) }); i >= 0 {
+		return errs[i]
+	}
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return errors.New(strings.Join(slices.Compact(texts), "; "))
+}
