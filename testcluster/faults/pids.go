@@ -68,10 +68,23 @@ func (r *run) noProcesses(ctx context.Context) error {
 	}
 	if now := m.reapers(); !slices.Equal(now, reapers) {
 		r.rep.Violations = append(r.rep.Violations,
-			fmt.Sprintf("the reaper of %s ended for want of processes: it was %v and is %v; see %s", m.id, reapers, now,
-				filepath.Join(dir, reaper.LogFile)))
+			fmt.Sprintf("the reaper of %s ended for want of processes: it was %v and is %v: %s", m.id, reapers, now,
+				crash(filepath.Join(dir, reaper.LogFile))))
 	}
 	return errors.Join(err, m.ready(ctx))
+}
+
+// crash is what Go's runtime wrote into a log at the end of a process.
+func crash(log string) string {
+	raw, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	_, after, is := strings.Cut(string(raw), "\nruntime: ")
+	if !is {
+		return "its log says nothing of it"
+	}
+	return after[:min(len(after), 4096)]
 }
 
 // reapers lists the member's reapers, without children of theirs that have not executed yet.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	goruntime "runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/osthread"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -77,15 +77,27 @@ func (l *link) loopback() error {
 	if err != nil {
 		return fmt.Errorf("bring the loopback device up: %w", err)
 	}
-	result := make(chan error)
-	osthread.Go(func() {
-		err := netns.Set(l.inside)
-		if err == nil {
-			err = set("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
-		}
-		result <- err
-	})
-	return <-result
+	return within(l.inside, func() error { return set("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0") })
+}
+
+// within does something in a network namespace, on the caller's thread: whoever is out of processes has that one. The
+// thread stays the caller's alone, and ends with it, should it not find back.
+func within(ns netns.NsHandle, do func() error) error {
+	goruntime.LockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		goruntime.UnlockOSThread()
+		return err
+	}
+	defer own.Close()
+	if err = netns.Set(ns); err == nil {
+		err = do()
+	}
+	if back := netns.Set(own); back != nil {
+		return errors.Join(err, back)
+	}
+	goruntime.UnlockOSThread()
+	return err
 }
 
 func (l *link) close() { l.in.Close() }

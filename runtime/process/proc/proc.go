@@ -29,6 +29,7 @@ type Stat struct {
 	Session int
 	UTime   uint64 // ticks in user mode
 	STime   uint64 // ticks in the kernel
+	Threads int
 	Start   uint64 // ticks since boot; with PID it names a process for as long as the host runs
 	RSS     uint64 // pages
 	Exit    int    // wait status of a zombie, 0 when it may not be seen
@@ -67,7 +68,7 @@ func Parse(b []byte) (Stat, error) {
 	}
 	s := Stat{
 		PID: pid, Name: string(b[open+1 : end]), State: f[0][0], Parent: int(num(1)), Group: int(num(2)),
-		Session: int(num(3)), UTime: num(11), STime: num(12), Start: num(19), RSS: num(21),
+		Session: int(num(3)), UTime: num(11), STime: num(12), Threads: int(num(17)), Start: num(19), RSS: num(21),
 	}
 	if len(f) >= 50 {
 		s.Exit = int(num(49))

@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := proc.Stat{PID: 123, Name: "a (b) c d", State: 'S', Parent: 1, Group: 120, Session: 110, UTime: 50,
-		STime: 60, Start: 9999, RSS: 250, Exit: 256}
+		STime: 60, Threads: 1, Start: 9999, RSS: 250, Exit: 256}
 	if s != want {
 		t.Errorf("got %+v, want %+v", s, want)
 	}

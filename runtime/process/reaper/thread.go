@@ -3,6 +3,7 @@ package reaper
 import (
 	"context"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -26,11 +27,16 @@ type parkedThread struct {
 // threadPatience is how long a machine must live for its parked thread to be given up.
 const threadPatience = time.Second
 
-// newThread makes one that is in no group yet, once settle has made it what it is to be.
-func newThread(settle func() error) (*parkedThread, error) {
+// newThread makes one that is in no group yet, once settle has made it what it is to be. made counts it while it is
+// there.
+func newThread(settle func() error, made *atomic.Int64) (*parkedThread, error) {
 	s := &parkedThread{jobs: make(chan func())}
 	sits := make(chan error)
-	osthread.Go(func() { s.sit(settle, sits) })
+	made.Add(1)
+	osthread.Go(func() {
+		defer made.Add(-1)
+		s.sit(settle, sits)
+	})
 	return s, <-sits
 }
 
@@ -107,6 +113,7 @@ type threads struct {
 	view     *space.View // of the machines; nil: the host's own
 	log      *slog.Logger
 
+	made  atomic.Int64       // of those that park, how many there are
 	ready chan *parkedThread // made beforehand, in no group yet
 	low   chan struct{}      // there are fewer than there may be
 	short atomic.Bool        // that there is no room has been said
@@ -116,8 +123,8 @@ const (
 	readyThreads = 4
 	minHeadroom  = 16 // processes that others may make while a thread is made
 
-	// idleThreads are the Go runtime's own, made at the start: it makes one when more calls wait in the kernel than
-	// ever before.
+	// idleThreads are the Go runtime's own, made beforehand: it makes one when more calls wait in the kernel than it has
+	// threads for. One that parks is taken from them and ends, so that they are made again.
 	idleThreads = 16
 )
 
@@ -128,13 +135,25 @@ func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Lo
 	if t != nil {
 		p.headroom = func() int64 { return min(t.Headroom(), proc.Headroom()) }
 	}
-	if p.headroom() > idleThreads+minHeadroom {
+	if p.fits() {
 		warm(idleThreads)
 	}
 	p.low <- struct{}{}
 	go p.keep(ctx)
 	return p
 }
+
+// lacking is how many threads fewer the Go runtime has for itself than it should.
+func (p *threads) lacking() int64 {
+	st, err := proc.Read(os.Getpid())
+	if err != nil {
+		return 0
+	}
+	return max(0, idleThreads-int64(st.Threads)+p.made.Load())
+}
+
+// fits reports whether a thread may be made: beside those that the Go runtime lacks, should it want them all.
+func (p *threads) fits() bool { return p.headroom() >= minHeadroom+p.lacking() }
 
 // warm has the Go runtime make threads, which it keeps.
 func warm(n int) {
@@ -185,10 +204,7 @@ func enter(s *parkedThread, g cgroup.Group) error {
 }
 
 func (p *threads) take() (*parkedThread, error) {
-	select {
-	case p.low <- struct{}{}:
-	default:
-	}
+	p.fewer()
 	select {
 	case s := <-p.ready:
 		return s, nil
@@ -197,12 +213,21 @@ func (p *threads) take() (*parkedThread, error) {
 	return p.make(p.settle)
 }
 
+// fewer has keep look whether there are as many threads as there should be.
+func (p *threads) fewer() {
+	select {
+	case p.low <- struct{}{}:
+	default:
+	}
+}
+
 // make makes a thread where there is room for one.
 func (p *threads) make(settle func() error) (*parkedThread, error) {
-	if p.headroom() < minHeadroom {
+	if !p.fits() {
 		return nil, fault.New(fault.Unavailable, "fork", "this worker has no room for another process now")
 	}
-	s, err := newThread(settle)
+	defer p.fewer()
+	s, err := newThread(settle, &p.made)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "thread", "no thread can be made that starts machines")
 	}
@@ -227,19 +252,22 @@ func (p *threads) keep(ctx context.Context) {
 		case <-p.low:
 		}
 		for len(p.ready) < readyThreads {
-			if p.headroom() < minHeadroom {
+			if !p.fits() {
 				if !p.short.Swap(true) {
 					p.log.Warn("there is no room for more processes; starts are refused")
 				}
 				break
 			}
 			p.short.Store(false)
-			s, err := newThread(p.settle)
+			s, err := newThread(p.settle, &p.made)
 			if err != nil {
 				p.log.Error("no thread can be made that starts machines", "err", err)
 				break
 			}
 			p.back(s)
+		}
+		if p.lacking() > 0 && p.fits() {
+			warm(idleThreads)
 		}
 	}
 }

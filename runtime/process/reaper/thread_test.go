@@ -1,0 +1,49 @@
+package reaper
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/wait/waittest"
+)
+
+// TestThreadsThatEnd: starts use up threads. The Go runtime has as many for itself afterwards as before, since it ends
+// a process that it wants one for when none can be made. Where they cannot be made again no start uses up more.
+func TestThreadsThatEnd(t *testing.T) {
+	p := newThreads(t.Context(), nil, nil, slog.New(slog.DiscardHandler))
+	settled := func() error { return nil }
+	use := func(n int) {
+		t.Helper()
+		for range n {
+			s, err := p.make(settled)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.leave()
+		}
+	}
+	use(4 * idleThreads)
+	waittest.See(t, "the Go runtime has threads for itself", func() string {
+		st, err := proc.Read(os.Getpid())
+		if own := int64(st.Threads) - p.made.Load(); err != nil || own < idleThreads {
+			return fmt.Sprintf("%d of %d are the runtime's own, %v", own, st.Threads, err)
+		}
+		return ""
+	}, func(lacks string) bool { return lacks == "" })
+
+	p.headroom = func() int64 { return minHeadroom - 1 }
+	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("with no room a thread is made: %v", err)
+	}
+	p.headroom = func() int64 { return minHeadroom }
+	p.made.Add(1000) // as if the runtime had none
+	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("where the runtime's own cannot be made again, a thread is made: %v", err)
+	}
+	p.headroom = func() int64 { return minHeadroom + 1000 + idleThreads }
+	use(1)
+}
