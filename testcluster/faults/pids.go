@@ -74,17 +74,20 @@ func (r *run) noProcesses(ctx context.Context) error {
 	return errors.Join(err, m.ready(ctx))
 }
 
-// crash is what Go's runtime wrote into a log at the end of a process.
+// crash is what Go's runtime wrote into a log at the end of a process, in short: the log's own lines are JSON, and those
+// of memory are long.
 func crash(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {
 		return err.Error()
 	}
-	_, after, is := strings.Cut(string(raw), "\nruntime: ")
-	if !is {
-		return "its log says nothing of it"
+	var out strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		if memory := strings.Contains(line, ": 0000"); !memory && !strings.HasPrefix(line, "{") && out.Len() < 8192 {
+			out.WriteString(line)
+		}
 	}
-	return after[:min(len(after), 4096)]
+	return out.String()
 }
 
 // reapers lists the member's reapers, without children of theirs that have not executed yet.
