@@ -1,9 +1,12 @@
 package node
 
 import (
+	"context"
 	"crypto/sha256"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -39,6 +42,9 @@ func (n *Node) openNetwork() error {
 	n.network = &oci.Network{Addresses: Addresses(), Realm: dir, AllowHost: c.AllowHost, Lacks: c.NoNetwork}
 	if c.NoNetwork != nil {
 		return nil
+	}
+	if err := n.openFirewall(dir, c.ForwardChain); err != nil {
+		return err
 	}
 	view := n.names()
 	open, dns, err := n.listenInside(view, netip.AddrPortFrom(insideAddress(dir), insidePort))
@@ -90,4 +96,44 @@ func (n *Node) names() names.View {
 	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours,
 		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },
 		Host:  func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
+}
+
+// openFirewall finds the chain of the host's own firewall that packets of containers are let pass in, or closes one of
+// an earlier process of the directory.
+func (n *Node) openFirewall(dir, chain string) (err error) {
+	if chain != "" {
+		n.opening, err = hostnet.NewOpening(chain, dir)
+		return err
+	}
+	if err := hostnet.RemoveOpening(dir); err != nil {
+		n.o.Log.Warn("the rules by which the host's firewall let packets of containers pass could not be removed",
+			"err", err)
+	}
+	return nil
+}
+
+// openAgain is how often the host's firewall is looked at: it is loaded anew, or begins after souk.
+const openAgain = 5 * time.Second
+
+// keepOpen lays the rules of an opening, and again when they are gone, until ctx ends. They stay then, for containers
+// do. What fails is told once.
+func keepOpen(ctx context.Context, o *hostnet.Opening, log *slog.Logger) {
+	again := time.NewTicker(openAgain)
+	defer again.Stop()
+	for failed := ""; ctx.Err() == nil; {
+		switch laid, err := o.Lay(); {
+		case err == nil && laid:
+			log.Info("packets of containers pass the host's firewall by rules of souk's", "chain", o.Chain())
+			failed = ""
+		case err == nil:
+			failed = ""
+		case err.Error() != failed:
+			log.Error("packets of containers cannot be let pass the host's firewall", "err", err)
+			failed = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		}
+	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/soukhq/souk/proxy/certs"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/services"
 	"github.com/soukhq/souk/worker"
@@ -89,6 +90,10 @@ type Containers struct {
 	AllowHost bool  // machines may share their host's network
 	NoNetwork error // why containers can be given no network on this host; nil: they can
 
+	// ForwardChain is a chain of the host's own firewall in which packets of containers are let pass, see
+	// hostnet.NewOpening; "": nothing is changed there.
+	ForwardChain string
+
 	Between   netplan.Way // how those of a cluster's hosts reach each other; "": not at all
 	BetweenAt netip.Addr  // of this host, as the other hosts reach it
 	Helper    []string    // see hostnet.TunnelOptions
@@ -111,11 +116,12 @@ type Worker struct {
 // Node is the workers and the gateway of one process.
 type Node struct {
 	o        Options
-	fleet    *fleet.Fleet    // what is known of these workers and, in a cluster, of the others
-	images   *image.Store    // of all workers here; nil: none
-	network  *oci.Network    // of their containers; nil: they have loopback alone
-	inside   []*names.Server // where containers find each other; none: nowhere
-	between  *between        // to the containers of other hosts; nil: there is no way
+	fleet    *fleet.Fleet     // what is known of these workers and, in a cluster, of the others
+	images   *image.Store     // of all workers here; nil: none
+	network  *oci.Network     // of their containers; nil: they have loopback alone
+	inside   []*names.Server  // where containers find each other; none: nowhere
+	between  *between         // to the containers of other hosts; nil: there is no way
+	opening  *hostnet.Opening // in the host's own firewall; nil: none
 	workers  []*worker.Worker
 	owns     []*fleet.Own    // of workers, where this process is alone
 	proxy    *proxy.Proxy    // nil: there is none

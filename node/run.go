@@ -40,6 +40,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.loads != nil {
 		g.Go(func() error { n.loads.Run(gctx); return nil })
 	}
+	if n.opening != nil {
+		g.Go(func() error { keepOpen(gctx, n.opening, n.o.Log); return nil })
+	}
 	if n.between != nil {
 		g.Go(func() error { n.between.run(gctx); return nil })
 	}

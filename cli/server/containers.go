@@ -25,6 +25,7 @@ type containerFlags struct {
 	ImageBudget    cli.Size
 	Ready          int
 	AllowHost      bool
+	ForwardChain   string
 }
 
 // What --containers may say beside the name of an OCI runtime.
@@ -49,6 +50,9 @@ func (o *containerFlags) add(f *pflag.FlagSet) {
 		"REGISTRY=HOST[:PORT] or REGISTRY=URL, asked for the images of REGISTRY first; repeatable")
 	f.BoolVar(&o.AllowHost, "allow-host-network", false,
 		"let machines of images share their host's network where they ask for it (souk run --network host)")
+	f.StringVar(&o.ForwardChain, "forward-chain", "",
+		"a chain of the host's own firewall (nftables) in which souk lets packets of its containers pass: DOCKER-USER "+
+			"beside Docker, FORWARD beside ufw, or FAMILY/TABLE/CHAIN; without it souk changes no rule of others")
 	f.Var(&o.ImageBudget, "image-budget",
 		"how much disk images may take, such as 50g; those that no machine uses go first (default: a fifth of it)")
 	f.IntVar(&o.Ready, "ready", readyMachines,
@@ -59,6 +63,8 @@ func (o *containerFlags) add(f *pflag.FlagSet) {
 type containerPlan struct {
 	how *node.Containers
 	why string
+
+	blocked error // what of the host's firewall their packets do not pass; nil: nothing is known
 }
 
 // plan says how the workers of a directory run images. That they cannot is an error only where it was asked for.
@@ -89,7 +95,11 @@ func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 		return p, cli.Usagef("--ready is a number of machines from 0 up, not %d", o.Ready)
 	}
 	p.how = &node.Containers{Engines: engines, Budget: int64(o.ImageBudget) << 20, Ready: o.Ready,
-		Registries: map[string]remote.Registry{}, AllowHost: o.AllowHost, NoNetwork: hostnet.Able()}
+		Registries: map[string]remote.Registry{}, AllowHost: o.AllowHost, NoNetwork: hostnet.Able(),
+		ForwardChain: o.ForwardChain}
+	if o.ForwardChain == "" && p.how.NoNetwork == nil {
+		p.blocked = hostnet.Blocked()
+	}
 	if p.how.Budget == 0 {
 		if p.how.Budget, err = shareOfDisk(dir); err != nil {
 			return p, err
@@ -132,6 +142,9 @@ func (p containerPlan) say(c *cli.Env) {
 			fmt.Fprintf(c.Out, "  those that want a network are refused: %v\n", err)
 		} else if p.how.Between != "" {
 			fmt.Fprintf(c.Out, "  those of other hosts are reached by %s\n", p.how.Between)
+		}
+		if p.blocked != nil {
+			fmt.Fprintf(c.Out, "  %v\n", p.blocked)
 		}
 	case os.Geteuid() == 0:
 		fmt.Fprintf(c.Out, "  no images are run: %s\n", p.why)

@@ -145,5 +145,13 @@ func (r *Runtime) examineNetwork() cluster.Finding {
 		f.Advice = "something removes them again and again, or souk is not running: they reach the host, and their " +
 			"published ports are not reached; see souk's log, and \"nft monitor\" for who it is"
 	}
+	if !f.OK || r.network == nil {
+		return f
+	}
+	if err := hostnet.Blocked(); err != nil {
+		f.OK, f.Have = false, fault.As(err).Error()
+		f.Advice = "programs of the host, souk's proxy among them, reach containers all the same; souk lays such " +
+			"rules where it is told the chain (--forward-chain)"
+	}
 	return f
 }

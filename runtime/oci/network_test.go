@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
@@ -241,4 +242,28 @@ func ownNetwork(t *testing.T, engine string) {
 		t.Error(err)
 	}
 	until("nothing is left", func() bool { return h.things() == before })
+}
+
+// TestExamineFirewall: a host whose own firewall drops what containers send is not well.
+func TestExamineFirewall(t *testing.T) {
+	needs.Programs(t, "iptables-nft")
+	h := hosted(t, "runc")
+	r := reopen(t, h.o)
+	find := func() (f cluster.Finding) {
+		h.in(func() {
+			for _, f = range r.Examine(t.Context()) {
+				if f.Name == "containers: network" {
+					return
+				}
+			}
+		})
+		return f
+	}
+	if f := find(); !f.OK {
+		t.Errorf("without a firewall: %+v", f)
+	}
+	h.run("iptables-nft", "-P", "FORWARD", "DROP")
+	if f := find(); f.OK || !strings.Contains(f.Have, "chain ip filter FORWARD of nftables (policy drop)") {
+		t.Errorf("with one that drops: %+v", f)
+	}
 }

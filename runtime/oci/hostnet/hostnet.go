@@ -92,7 +92,7 @@ func (n *Net) table() *nftables.Table {
 // device is the name of the host's end of a container's link.
 func (n *Net) device(container string) string {
 	sum := sha256.Sum256([]byte(n.tree + "\x00" + container))
-	return "sk" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:8]))
+	return devices + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:8]))
 }
 
 // Addresses of a container.
@@ -122,6 +122,11 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 		return at, err
 	}
 	defer inside.Close()
+	return n.attachTo(inside, container, p)
+}
+
+// attachTo is attach for a namespace, with the host's rules laid.
+func (n *Net) attachTo(inside netns.NsHandle, container string, p *netplan.Network) (at Addresses, err error) {
 	l := &link{name: n.device(container), of: n.tree, group: group(p), inside: inside}
 	if err := l.make(); err != nil {
 		return at, err

@@ -1,0 +1,308 @@
+package hostnet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// A packet that a host passes on goes through all chains of its forward hook, and is dropped by one of them whatever the
+// others say. So what souk's own table accepts gets nowhere where the host's firewall drops it: Docker and ufw set the
+// policy of the chain FORWARD to drop. Only that chain can let it pass.
+
+// devices is how the host's ends of containers' links begin, in the rules of a firewall.
+const devices = "sk"
+
+// place is a chain of the host's nftables.
+type place struct {
+	family       nftables.TableFamily
+	table, chain string
+}
+
+// String is how nft names the chain.
+func (p place) String() string {
+	return fmt.Sprintf("%s %s %s", families[p.family], p.table, p.chain)
+}
+
+var families = map[nftables.TableFamily]string{ //nolint:gochecknoglobals // a constant
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
+}
+
+// gate is what a packet must pass that the host passes on.
+type gate struct {
+	place
+	legacy bool // of x_tables, as iptables-legacy has them: what is in it is not looked at
+	drops  bool // by its policy
+	opened bool // a rule of its table lets packets to containers pass
+	has    bool // it has rules
+	docker bool // its table has the chain that Docker leaves to others
+}
+
+// dockerUser is the chain that Docker asks first, for rules of others.
+const dockerUser = "DOCKER-USER"
+
+// String names the gate as its administrator does.
+func (g gate) String() string {
+	switch {
+	case g.legacy && g.family == nftables.TableFamilyIPv6:
+		return "chain FORWARD of ip6tables-legacy"
+	case g.legacy:
+		return "chain FORWARD of iptables-legacy"
+	case g.drops:
+		return fmt.Sprintf("chain %s of nftables (policy drop)", g.place)
+	}
+	return fmt.Sprintf("chain %s of nftables", g.place)
+}
+
+// remedy is the commands that let packets of containers pass.
+func (g gate) remedy() string {
+	chain, tool := g.chain, "iptables"
+	if g.docker {
+		chain = dockerUser
+	}
+	if g.family == nftables.TableFamilyIPv6 {
+		tool = "ip6tables"
+	}
+	if g.legacy {
+		tool += "-legacy"
+	}
+	if !g.legacy && (g.family == nftables.TableFamilyINet || g.table != "filter") {
+		const one = "nft insert rule %s %s '\"%s*\"' accept"
+		return fmt.Sprintf(one+"; "+one, g.place, "iifname", devices, g.place, "oifname", devices)
+	}
+	return fmt.Sprintf("%s -I %s -i %s+ -j ACCEPT; %[1]s -I %[2]s -o %[3]s+ -j ACCEPT", tool, chain, devices)
+}
+
+// gates finds those of the host that are not souk's.
+func gates() ([]gate, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.ListChains()
+	if err != nil {
+		return nil, err
+	}
+	var out []gate
+	for _, ch := range all {
+		_, known := families[ch.Table.Family]
+		if !known || ch.Hooknum == nil || *ch.Hooknum != *nftables.ChainHookForward ||
+			ch.Type != nftables.ChainTypeFilter || strings.HasPrefix(ch.Table.Name, "souk-") {
+			continue
+		}
+		g := gate{place: place{ch.Table.Family, ch.Table.Name, ch.Name},
+			drops: ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop}
+		if err := g.look(c, all); err != nil {
+			return nil, err
+		}
+		if g.drops || g.has {
+			out = append(out, g)
+		}
+	}
+	for file, family := range map[string]nftables.TableFamily{
+		"ip_tables_names": nftables.TableFamilyIPv4, "ip6_tables_names": nftables.TableFamilyIPv6,
+	} {
+		raw, err := os.ReadFile("/proc/thread-self/net/" + file) // none: the kernel has none
+		if err == nil && slices.Contains(strings.Fields(string(raw)), "filter") {
+			out = append(out, gate{place: place{family, "filter", "FORWARD"}, legacy: true, has: true})
+		}
+	}
+	return out, nil
+}
+
+// look finds what is in a gate's chain, and in those of its table that it may lead to.
+func (g *gate) look(c *nftables.Conn, all []*nftables.Chain) error {
+	for _, ch := range all {
+		if ch.Table.Name != g.table || ch.Table.Family != g.family {
+			continue
+		}
+		rs, err := c.GetRules(ch.Table, ch)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		g.has = g.has || ch.Name == g.chain && len(rs) > 0
+		g.docker = g.docker || ch.Name == dockerUser
+		g.opened = g.opened ||
+			slices.ContainsFunc(rs, func(r *nftables.Rule) bool { return opensFor(r, expr.MetaKeyOIFNAME) })
+	}
+	return nil
+}
+
+// opensFor reports whether a rule accepts what comes from containers, or goes to them, by the name of the device.
+func opensFor(r *nftables.Rule, key expr.MetaKey) bool {
+	asks, names, accepts := false, false, false
+	for _, e := range r.Exprs {
+		switch e := e.(type) {
+		case *expr.Meta:
+			asks = asks || e.Key == key
+		case *expr.Cmp:
+			names = names || bytes.Equal(e.Data, []byte(devices))
+		case *expr.Verdict:
+			accepts = e.Kind == expr.VerdictAccept
+		}
+	}
+	return asks && names && accepts
+}
+
+// Blocked says which chains of the host's own firewall drop what containers send and are sent; nil: none does, as far
+// as that is seen. Where there is a chain that may, packets are sent through the host, between namespaces that are made
+// for that. Where the host passes nothing on yet, that is not changed, and a chain whose policy is drop counts.
+func Blocked() error {
+	gs, err := gates()
+	if err != nil || len(gs) == 0 {
+		return nil //nolint:nilerr // no nftables is Able's to say
+	}
+	var closed []gate
+	var what []string
+	if is(forward4, "1") && is(forward6, "1") {
+		lost, err := tryForward()
+		if err != nil {
+			return fault.Wrap(err, fault.Unavailable, "firewall", "whether the host's firewall lets packets of "+
+				"containers pass cannot be tried")
+		}
+		what = lost.names
+		closed = slices.DeleteFunc(gs, func(g gate) bool {
+			return !(g.family == nftables.TableFamilyINet || g.family == nftables.TableFamilyIPv6 && lost.v6 ||
+				g.family == nftables.TableFamilyIPv4 && lost.v4)
+		})
+	} else {
+		closed = slices.DeleteFunc(gs, func(g gate) bool { return !g.drops || g.opened })
+		what = []string{"containers that are on this host"}
+	}
+	if len(what) == 0 || len(closed) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(closed, func(g gate) bool { return g.drops }) { // those are it
+		closed = slices.DeleteFunc(closed, func(g gate) bool { return !g.drops && !g.legacy })
+	}
+	var names, remedies []string
+	for _, g := range closed {
+		names, remedies = append(names, g.String()), append(remedies, g.remedy())
+	}
+	return fault.New(fault.Precondition, "firewall", "the host's firewall drops packets of containers (%s): %s; let "+
+		"them pass (%s)", strings.Join(what, ", "), strings.Join(names, ", "), strings.Join(remedies, "; "))
+}
+
+// Opening is rules in a chain of the host's own firewall that let packets of containers pass, which souk's own table
+// judges. They are written as iptables writes them, so that iptables can show them.
+type Opening struct {
+	chain  string
+	places []place
+	name   string // the comment by which they are known
+}
+
+// NewOpening is an opening in a chain: NAME, of the tables filter that iptables and ip6tables have in nftables, or
+// FAMILY/TABLE/NAME. name is whose it is. It does nothing yet.
+func NewOpening(chain, name string) (*Opening, error) {
+	o := &Opening{chain: chain, name: fmt.Sprintf("souk-forward-%08x", groupOf(name))}
+	parts := strings.Split(chain, "/")
+	if len(parts) == 1 && chain != "" {
+		o.places = []place{{nftables.TableFamilyIPv4, "filter", chain}, {nftables.TableFamilyIPv6, "filter", chain}}
+		return o, nil
+	}
+	for family, is := range families {
+		if len(parts) == 3 && parts[0] == is && parts[1] != "" && parts[2] != "" {
+			o.places = []place{{family, parts[1], parts[2]}}
+			return o, nil
+		}
+	}
+	return nil, fault.New(fault.Invalid, "firewall", "%q is no chain of a firewall: write its name, as FORWARD or "+
+		"DOCKER-USER, or its family, table and name, as inet/filter/forward", chain)
+}
+
+// Chain is the one that the opening is in.
+func (o *Opening) Chain() string { return o.chain }
+
+// Lay lays the rules where they are not, and reports whether it has.
+func (o *Opening) Lay() (laid bool, err error) {
+	c, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	all, err := c.ListChains()
+	if err != nil {
+		return false, err
+	}
+	found := false
+	for _, ch := range all {
+		if !slices.Contains(o.places, place{ch.Table.Family, ch.Table.Name, ch.Name}) {
+			continue
+		}
+		found = true
+		has, err := o.rulesIn(c, ch)
+		if err != nil {
+			return false, err
+		}
+		for _, key := range []expr.MetaKey{expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME} {
+			if slices.ContainsFunc(has, func(r *nftables.Rule) bool { return opensFor(r, key) }) {
+				continue
+			}
+			laid = true
+			c.InsertRule(&nftables.Rule{Table: ch.Table, Chain: ch, Exprs: []expr.Any{
+				&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(devices)},
+				&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept},
+			}, UserData: userdata.AppendString(nil, userdata.TypeComment, o.name)})
+		}
+	}
+	if !found {
+		return false, fault.New(fault.Precondition, "firewall", "there is no chain %s in this host's nftables to let "+
+			"packets of containers pass", o.chain)
+	}
+	if !laid {
+		return false, nil
+	}
+	return true, c.Flush()
+}
+
+func (o *Opening) rulesIn(c *nftables.Conn, ch *nftables.Chain) ([]*nftables.Rule, error) {
+	rs, err := c.GetRules(ch.Table, ch)
+	if isGone(err) {
+		err = nil
+	}
+	return slices.DeleteFunc(rs, func(r *nftables.Rule) bool {
+		said, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+		return said != o.name
+	}), err
+}
+
+// RemoveOpening removes the rules of an opening, in whatever chain it was. nil where there are none.
+func RemoveOpening(name string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	all, err := c.ListChains()
+	if err != nil {
+		return err
+	}
+	o, removed := Opening{name: fmt.Sprintf("souk-forward-%08x", groupOf(name))}, false
+	for _, ch := range all {
+		rs, err := o.rulesIn(c, ch)
+		if err != nil {
+			return err
+		}
+		for _, r := range rs {
+			r.Table, r.Chain = ch.Table, ch
+			removed, err = true, errors.Join(err, c.DelRule(r))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !removed {
+		return nil
+	}
+	return c.Flush()
+}
