@@ -100,8 +100,8 @@ func (c *Config) supported() error {
 	case len(c.Containers) > 0:
 		return unsupported("config.containers is not supported: start one machine for each container")
 	case len(c.Volumes) > 0:
-		return unsupported("config.volumes is only for containers, which are not supported: attach a volume with " +
-			"config.mounts")
+		return unsupported("config.volumes is what config.containers share, and neither is supported: attach a " +
+			"volume with config.mounts")
 	case len(c.Processes) > 1:
 		return unsupported("config.processes has %d entries and may have one: start one machine for each process",
 			len(c.Processes))

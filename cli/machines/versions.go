@@ -29,8 +29,9 @@ of that time, whatever its name means by now. "souk get MACHINE --versions" list
 Scheduling (--band, --policy and so on) stays as it is, and so do secrets, which are their app's.
 
 For an app that has a release ("souk deploy") the release from before its newest rollout is wanted again, or the one of
---to, and its machines are replaced as that one says; a second rollback undoes the first. How many machines are wanted
-stays where "souk scale" said it. A name that a machine has is the machine's; "souk rollback --app APP" alone is always
+--to, and its machines are replaced as that one says. Once that rollout is done a second rollback undoes the first; while
+it runs one can be undone so, and for more name a release with --to. How many machines are wanted stays where "souk scale"
+said it. A name that a machine has is the machine's; "souk rollback --app APP" alone is always
 about the app. "souk releases APP" lists the releases.`,
 		Example: "  souk rollback web\n  souk get web --versions\n" +
 			"  souk rollback web --to 01M8ANRHY7XV0BBVE8EH183F5Y\n  souk rollback --app shop\n" +

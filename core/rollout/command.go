@@ -72,7 +72,10 @@ func (r *Release) checkCommand() error {
 // that two machines cannot have.
 func (c *Command) config(of *machine.Config) *machine.Config {
 	out := *of
-	out.Services, out.Mounts, out.Checks, out.Network = nil, nil, nil, nil
+	out.Services, out.Mounts, out.Checks = nil, nil, nil
+	if n := of.Network; n != nil { // what nobody may do from the group's machines nobody may do from this one
+		out.Network = &machine.Network{Mode: n.Mode, Egress: n.Egress}
+	}
 	out.Restart = &machine.Restart{Policy: "no"}
 	out.Env = map[string]string{CommandEnv: "1"}
 	for k, v := range of.Env {

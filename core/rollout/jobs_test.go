@@ -377,7 +377,9 @@ func (j *jobs) kept() (n int) {
 func TestTheConfigOfRuns(t *testing.T) {
 	of := &machine.Config{Image: "i", Env: map[string]string{"A": "b"}, Init: machine.Init{Cmd: []string{"serve"}},
 		Services: []machine.Service{{InternalPort: 80}}, Mounts: []machine.Mount{{Path: "/data"}},
-		Checks: map[string]machine.CheckConfig{"c": {}}, Restart: &machine.Restart{Policy: "always"}}
+		Checks: map[string]machine.CheckConfig{"c": {}}, Restart: &machine.Restart{Policy: "always"},
+		Network: &machine.Network{Mode: machine.NetworkOwn, Egress: []string{"none"}, From: []string{"other"},
+			Publish: []machine.Publish{{HostPort: 80, Port: 80}}}}
 	r := &Release{Groups: []Group{{Name: "web", Config: of}}, Command: &Command{Exec: []string{"migrate", "up"}}}
 	o := Order{Machine: "0123456789abcd", Replica: machine.Replica{Group: "web", Run: machine.RunCommand}}
 	l := o.Launch(r)
@@ -385,6 +387,10 @@ func TestTheConfigOfRuns(t *testing.T) {
 	if len(c.Services)+len(c.Mounts)+len(c.Checks) > 0 || c.Restart.Policy != "no" || c.Env["A"] != "b" ||
 		c.Env[CommandEnv] != "1" || fmt.Sprint(c.Init.Cmd) != "[migrate up]" || l.Name != "web-command-0123" {
 		t.Errorf("%+v, %s", c, l.Name)
+	}
+	n := c.Network
+	if n == nil || n.Mode != machine.NetworkOwn || len(n.Egress) != 1 || len(n.From)+len(n.Publish) > 0 {
+		t.Errorf("the command's network is %+v", n)
 	}
 	if of.Env[CommandEnv] != "" || of.Init.Cmd[0] != "serve" {
 		t.Errorf("the group's config is another now: %+v", of)

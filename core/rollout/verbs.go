@@ -171,8 +171,8 @@ func (r *Rollout) Rollback(release string) (Change, error) {
 		return noChange(), noEarlier("the newest rollout of %s is undone already, and release %s is wanted again: "+
 			"name another one of those that \"souk releases %s\" lists", r.App, Short(in.Release), r.App)
 	case h.Before == nil:
-		return noChange(), noEarlier("no release of %s is known to have stood before release %s: name one of those "+
-			"that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
+		return noChange(), noEarlier("the newest rollout of %s, of release %s, follows on no rollout of another "+
+			"release that was done: name one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	case h.Before.Release == h.Release:
 		return noChange(), noEarlier("the newest rollout of %s is a restart, so release %s stood before it, too: name "+
 			"another one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
