@@ -35,6 +35,8 @@ type ReleasePlan struct {
 	Command bool `json:"command,omitempty"`
 	// ImagesHere are as in ReleaseMade.
 	ImagesHere []string `json:"images_here,omitempty"`
+	// Volumes are those that would be made: groups mount them by names that no volume of the app has.
+	Volumes []ReleaseVolume `json:"volumes,omitempty"`
 }
 
 // Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it

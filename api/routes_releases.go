@@ -113,6 +113,17 @@ type ReleaseMade struct {
 	// ImagesHere are images that were taken as they are on the host of the member that answered: they were loaded there from
 	// a file, or their registry did not answer.
 	ImagesHere []string `json:"images_here,omitempty"`
+	// Volumes are those that were made, as groups mount them by names that no volume of the app had.
+	Volumes []ReleaseVolume `json:"volumes,omitempty"`
+}
+
+// ReleaseVolume is a volume that a release has made, or would have.
+type ReleaseVolume struct {
+	Group  string           `json:"group"` // the first that mounts it
+	Name   string           `json:"name"`
+	SizeGB int              `json:"size_gb"`
+	ID     string           `json:"id,omitempty"`     // once it is made
+	Worker cluster.WorkerID `json:"worker,omitempty"` // that it is on then
 }
 
 // Head says what is wanted of an app now.

@@ -186,7 +186,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
-		&releasesAPI{o.Catalog, g.broker, d, o.Self, o.Stewards, o.LostAfter, o.Images},
+		&releasesAPI{o.Catalog, g.broker, d, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree, o.Rand},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

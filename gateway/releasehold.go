@@ -26,7 +26,9 @@ func (a *releasesAPI) hold(ctx context.Context, t *trial) *rollout.Booking {
 	defer cancel()
 	booking := &rollout.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
 		At: map[string]cluster.WorkerID{}}
-	slots := t.first()
+	slots := slices.DeleteFunc(t.first(), func(slot rollout.Slot) bool {
+		return t.lateVolumes(slot.Group) // the volumes take some of that room first
+	})
 	held, errs := make([]bool, len(slots)), make([]error, len(slots))
 	var all sync.WaitGroup
 	for i, slot := range slots {
@@ -66,6 +68,16 @@ func (t *trial) first() (out []rollout.Slot) {
 		}
 	}
 	return out
+}
+
+// lateVolumes reports whether a group mounts volumes that are to be made.
+func (t *trial) lateVolumes(group string) bool {
+	for _, v := range t.unmade {
+		if v.group == group {
+			return true
+		}
+	}
+	return false
 }
 
 // giveBack ends holds, as far as their workers can be asked; the others end by themselves.

@@ -42,7 +42,7 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, here, err := a.release(r, &app, &in)
+	release, un, here, err := a.release(r, &app, &in)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 		if err != nil {
 			return nil, err
 		}
-		return a.try(r.Context(), &s), nil
+		return a.try(r.Context(), &s, un), nil
 	}
 	t, err := foresee(release)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 		}
 	}
 	out := t.answer(app.Name)
-	out.Held, out.ImagesHere = (*api.Booking)(held), here
+	out.Held, out.ImagesHere, out.Volumes = (*api.Booking)(held), here, un.plan()
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)
 	}
@@ -82,6 +82,7 @@ type trial struct {
 	made   map[rollout.Slot]*broker.Trial // where the next machine of a slot goes
 	cost   float64                        // credits an hour
 	runs   runTrial
+	unmade unmade // volumes that are to be made first
 }
 
 // runTrial is what came of what a release runs once.
@@ -118,9 +119,9 @@ func (x *groupTrial) refused(why string) {
 
 // try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
 // again for the groups that come after it.
-func (a *releasesAPI) try(ctx context.Context, s *catalog.Service) *trial {
+func (a *releasesAPI) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
 	known := a.directory.fleet.Snapshot()
-	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}}
+	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
 		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
@@ -165,7 +166,7 @@ func (t *trial) tryRuns(ctx context.Context, b releaseBroker, s *catalog.Service
 	t.runs.fits = api.FitsNow
 	for i := range t.plan.Runs {
 		o := &t.plan.Runs[i]
-		_, no := rehearse(ctx, b.Rehearse(ctx), s, o)
+		_, no := rehearse(ctx, b.Rehearse(ctx), s, o, t.unmade)
 		what := "a run of " + o.Replica.Group
 		if o.Replica.Run == machine.RunCommand {
 			what = "the release command"
@@ -223,7 +224,7 @@ func (t *trial) has(slot rollout.Slot) bool {
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
-		one, no := rehearse(ctx, stage, s, o)
+		one, no := rehearse(ctx, stage, s, o, t.unmade)
 		if one == nil {
 			x.lacks(no)
 			return placed
@@ -243,11 +244,11 @@ type fitting struct {
 }
 
 // rehearse places one machine; nil: it has no room.
-func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service,
-	o *rollout.Order) (*broker.Trial, fitting) {
+func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, o *rollout.Order,
+	un unmade) (*broker.Trial, fitting) {
 	l := o.Launch(s.Release)
 	l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
-	one, err := stage.Place(ctx, s.App.Name, l)
+	one, err := stage.Place(ctx, s.App.Name, un.without(l))
 	switch {
 	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
 		return nil, fitting{api.FitsNever, err.Error(), nil}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,12 +27,15 @@ type releasesAPI struct {
 	stewards  func() []cluster.WorkerID
 	lostAfter time.Duration // rollout.Want's
 	images    Images        // nil: names of images stay as they are
+	agree     func(ctx context.Context, worker bool)
+	rand      io.Reader
 }
 
 // releaseCatalog is what it needs of the catalog.
 type releaseCatalog interface {
 	App(name string) (catalog.App, error)
 	OpenApp(name string) (catalog.App, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
 	Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
 		now time.Time) (*rollout.Head, error)
 	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
@@ -89,7 +93,11 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	release, here, err := a.release(r, &app, &in)
+	release, un, here, err := a.release(r, &app, &in)
+	if err != nil {
+		return err
+	}
+	volumes, err := a.makeVolumes(r, &app, release, in.Parent, un)
 	if err != nil {
 		return err
 	}
@@ -98,25 +106,29 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head),
-		ImagesHere: here})
+		ImagesHere: here, Volumes: volumes})
 	return nil
 }
 
 // release returns the release that a body says, filled in and checked as of a machine's create, its images with their
-// digests. here are those of which this host's was taken.
+// digests and its volumes with their ids. here are images of which this host's was taken, un the volumes that are to be
+// made.
 func (a *releasesAPI) release(r *http.Request, app *catalog.App, in *api.NewRelease) (release *rollout.Release,
-	here []string, err error) {
+	un unmade, here []string, err error) {
+	if un, err = a.nameVolumes(r.Context(), app.Name, in); err != nil {
+		return nil, nil, nil, err
+	}
 	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
 	if len(in.ReleaseCommand) > 0 {
 		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
-		return nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout are "+
-			"of a release_command, and there is none: say one, or leave them out")
+		return nil, nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout "+
+			"are of a release_command, and there is none: say one, or leave them out")
 	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {
-			return nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
+			return nil, nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
 				clip(cmp.Or(g.Name, `""`), 80))
 		}
 		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
@@ -125,7 +137,7 @@ func (a *releasesAPI) release(r *http.Request, app *catalog.App, in *api.NewRele
 			Cron: g.Cron})
 	}
 	here, err = a.pin(r.Context(), release, mayDeploy(r))
-	return release, here, err
+	return release, un, here, err
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,

@@ -42,6 +42,6 @@ func (a *releasesAPI) planSecrets(w http.ResponseWriter, r *http.Request) error 
 			Groups: []api.PlannedGroup{}})
 		return nil
 	}
-	answer(w, http.StatusOK, a.try(r.Context(), &s).answer(app))
+	answer(w, http.StatusOK, a.try(r.Context(), &s, nil).answer(app))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/soukhq/souk/api"
@@ -52,6 +53,13 @@ type group struct {
 	short
 	api.NewGroup
 	machine.Config
+	Mounts []mount `json:"mounts,omitempty"` // in the place of those of the config
+}
+
+// mount is a mount whose volume may be said by its name, with a size where it is to be made.
+type mount struct {
+	machine.Mount
+	Size *gigabytes `json:"size,omitempty"`
 }
 
 // short is what a config says elsewhere, as the flags of souk run say it.
@@ -78,6 +86,21 @@ func (m *memory) UnmarshalJSON(raw []byte) error {
 	mib, err := machine.ReadMebibytes("memory", unquoted(raw))
 	*m = memory(mib)
 	return err
+}
+
+// gigabytes is the size of a volume in whole GB: 10 or "10g".
+type gigabytes int
+
+// UnmarshalJSON reads a number of GB or a text.
+func (g *gigabytes) UnmarshalJSON(raw []byte) error {
+	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(unquoted(raw)), "b"), "g")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fault.New(fault.Invalid, "size", "the size of a volume is a whole number of GB, such as 10 or \"10g\", "+
+			"not %s", fault.Clip(string(raw), 80))
+	}
+	*g = gigabytes(n)
+	return nil
 }
 
 // cpu is thousandths of a core, written in cores: 0.3, 2 or "0.125".
@@ -152,7 +175,7 @@ func (d *document) group(name string, g *group) error {
 		c.Image = machine.HostImage
 	}
 	withKinds(c, machine.KindReadiness)
-	if err := d.command(name, g); err != nil {
+	if err := cmp.Or(d.command(name, g), d.mounts(name, g)); err != nil {
 		return err
 	}
 	if g.Memory == nil && g.CPU == nil && g.CPUs == nil {
@@ -205,6 +228,26 @@ func withKinds(c *machine.Config, kind string) {
 	if len(checks) > 0 {
 		c.Checks = checks
 	}
+}
+
+// mounts enters the mounts of a group's config.
+func (d *document) mounts(name string, g *group) error {
+	for i, m := range g.Mounts {
+		at := []string{"groups", name, "mounts", strconv.Itoa(i)}
+		switch {
+		case m.Size == nil:
+		case m.SizeGB != 0:
+			return d.refuse(under(at, "size"), "%s.size and size_gb both say how large the volume is: say it once",
+				text(at))
+		case machine.ValidVolumeID(m.Volume):
+			return d.refuse(under(at, "size"), "%s.size is for a volume by name, which a deploy makes where there is "+
+				"none; %s is the id of one that is there: leave size out", text(at), m.Volume)
+		default:
+			m.SizeGB = int(*m.Size)
+		}
+		g.Config.Mounts = append(g.Config.Mounts, m.Mount)
+	}
+	return nil
 }
 
 // command enters what is to be run: the whole of it where it is a program of the host, else the arguments of the image's

@@ -35,6 +35,7 @@ memory = "1g"
 cpu = 0.5
 command = ["nginx", "-g", "daemon off;"]
 env = { MODE = "$HOME", PORT = "80" }
+mounts = [{ volume = "data", path = "/data", size = "10g" }, { volume = "vol_4qrz8j", path = "/old" }]
 lost_after = "30s"
 after = ["db"]
 checks.alive = { type = "http", port = 80, path = "/", interval = "2s", timeout = 1000000000 }
@@ -84,6 +85,8 @@ func TestLoad(t *testing.T) {
 	c := web.Config
 	if c.Image != "nginx:1.29" || c.Guest.MemoryMB != 1024 || c.Guest.CPUMilli != 500 || len(c.Init.Cmd) != 3 ||
 		c.Env["MODE"] != "$HOME" || len(c.Services[0].Ports) != 2 || *c.Services[0].Autostop != "suspend" ||
+		c.Mounts[0] != (machine.Mount{Volume: "data", Path: "/data", SizeGB: 10}) ||
+		c.Mounts[1].Volume != "vol_4qrz8j" ||
 		*c.Checks["alive"].Timeout != second || *c.Checks["alive"].Kind != machine.KindReadiness {
 		t.Errorf("%+v", c)
 	}
@@ -122,6 +125,9 @@ func TestRefused(t *testing.T) {
 		{"[groups.web]\ncommand = [\"a\"]\ninit.exec = [\"b\"]", `2:1: groups.web.command is said by groups.web.init, too: say it once`},
 		{"[groups.web]\nfiles = [{ guest_path = \"/a\", mode = -1 }]", `2:38: groups.web.files[0].mode is -1, and must not be below 0`},
 		{"[groups.web]\nupdate.max_surge = 0.5", `2:20: groups.web.update.max_surge is a number with a fraction, and a number such as 5 or a part such as "25%" is wanted`},
+		{"[groups.web]\nmounts = [{ volume = \"a\", size = \"1t\" }]", `2:34: groups.web.mounts[0].size is wrong: the size of a volume is a whole number of GB, such as 10 or "10g", not "1t"`},
+		{"[groups.web]\nmounts = [{ volume = \"a\", size = 1, size_gb = 1 }]", `2:27: groups.web.mounts[0].size and size_gb both say how large the volume is: say it once`},
+		{"[groups.web]\nmounts = [{ volume = \"vol_4qrz8j\", size = 1 }]", `2:36: groups.web.mounts[0].size is for a volume by name, which a deploy makes where there is none; vol_4qrz8j is the id of one that is there: leave size out`},
 		{"[groups.web\nimage = 1", `1:12: `},
 		{"app = \"a\"\napp = \"b\"", `2:1: `},
 		{"app = \"ä\" x", `1:11: `},
@@ -220,6 +226,10 @@ func drawn(t *rapid.T) api.NewRelease {
 		c.Init.Exec = rapid.SliceOfN(word, 0, 3).Draw(t, "exec")
 		if rapid.Bool().Draw(t, "guest") {
 			c.Guest = &machine.Guest{CPUMilli: rapid.IntRange(10, 4000).Draw(t, "cpu"), MemoryMB: 64}
+		}
+		if rapid.Bool().Draw(t, "mount") {
+			c.Mounts = []machine.Mount{{Volume: rapid.SampledFrom([]string{"data", "vol_4qrz8j"}).Draw(t, "volume"),
+				Name: "data", Path: "/data", SizeGB: rapid.IntRange(0, 1).Draw(t, "size")}}
 		}
 		if rapid.Bool().Draw(t, "service") {
 			stop := rapid.SampledFrom([]machine.Autostop{"off", "stop", "suspend"}).Draw(t, "autostop")

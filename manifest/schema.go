@@ -88,6 +88,8 @@ func ownSchema(t reflect.Type) object {
 			"description": "a duration such as 15s, 2m or 500ms, or whole nanoseconds"}
 	case reflect.TypeFor[memory]():
 		return object{"type": []string{"string", "integer"}, "description": "whole MiB: 512, 512m or 2g"}
+	case reflect.TypeFor[gigabytes]():
+		return object{"type": []string{"string", "integer"}, "description": "whole GB: 10 or 10g"}
 	case reflect.TypeFor[cpu]():
 		return object{"type": []string{"string", "number"}, "description": "CPU in cores: 0.3 or 2"}
 	case reflect.TypeFor[machine.Autostop]():

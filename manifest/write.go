@@ -19,6 +19,9 @@ func Write(app string, r *api.NewRelease) ([]byte, error) {
 		one := group{NewGroup: g}
 		if g.Config != nil {
 			one.Config = *g.Config
+			for _, m := range g.Config.Mounts {
+				one.Mounts = append(one.Mounts, mount{Mount: m})
+			}
 			withKinds(&one.Config, machine.KindInformational)
 		}
 		one.NewGroup.Name, one.NewGroup.Config = "", nil

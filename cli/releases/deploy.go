@@ -129,6 +129,9 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		}
 	}
 	hereNote(c, made.ImagesHere)
+	for _, v := range made.Volumes {
+		c.Note("volume %s (%s) of %d GB is made at %s", v.Name, v.ID, v.SizeGB, v.Worker)
+	}
 	if o.detach {
 		Made(c, app, &made)
 		return nil

@@ -93,6 +93,9 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 	if p.Credits > 0 {
 		c.Field("quota", "its first step costs %.3g credits an hour more", p.Credits)
 	}
+	for _, v := range p.Volumes {
+		c.Field("volume", "%s of %d GB is made for group %s", v.Name, v.SizeGB, v.Group)
+	}
 	for _, name := range p.Jobs {
 		c.Field("job", "%s: its next run is of the new release, or there is none", name)
 	}
