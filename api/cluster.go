@@ -69,6 +69,7 @@ type WorkerCordon struct {
 type MemberRemoved struct {
 	OK        bool               `json:"ok"`
 	Forgotten []ForgottenMachine `json:"forgotten"` // the machines that it had told of
+	Tokens    []Token            `json:"tokens"`    // that were good, and ended with it
 }
 
 // ForgottenMachine is a machine of a member that was removed.

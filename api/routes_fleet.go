@@ -84,7 +84,7 @@ func fleetRoutes() []Route {
 			About: "Believe nothing any more that is not signed, for ever, without waiting for an older souk.",
 			Out:   OK{}},
 		{Op: RemoveMember, Verb: VerbDelete, Kind: KindMember, About: "Make a member one that may not come back.",
-			Query: "force forget_machines by reason", Out: MemberRemoved{}},
+			Query: "force forget_machines end_tokens by reason", Out: MemberRemoved{}},
 		{Op: ListRemoved, Verb: VerbList, Kind: KindMember, About: "List members that may not come back.",
 			Out: RemovalList{}},
 		{Op: GetVersion, Verb: VerbGet, Kind: KindServer, About: "Describe this souk.", Out: ServerInfo{}},

@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 )
 
-// Role says what who has a token may do. What a scope adds to it will be judged by the same table of routes.
+// Role says what who has a token may do.
 type Role string
 
 // The roles.
@@ -35,6 +36,28 @@ func (r Role) May(to Route) bool {
 		return to.Kind != KindToken && to.Verb.Reads()
 	}
 	return to.Open
+}
+
+// OfApp reports whether the operation stays within one app: the one in its path, or the one that its query names. What an
+// app may take from others is not the app's to say.
+func (r Route) OfApp() bool {
+	switch r.Op {
+	case SetAppPolicy, SetAppBudget, SetAppNamespace:
+		return false
+	case ListMachineLines, StreamEvents, ListServices:
+		return true
+	}
+	return strings.Contains(r.Op.Pattern(), "/{app}")
+}
+
+// OfNone reports whether the operation tells nothing of any app, and changes nothing.
+func (r Route) OfNone() bool {
+	return r.Open || slices.Contains([]Op{GetVersion, GetOpenAPI, ListDoors}, r.Op)
+}
+
+// May reports whether who has the token may do what a route does with an app; "": with none, or with all.
+func (t Token) May(to Route, app string) bool {
+	return t.Role.May(to) && (t.App == "" || to.OfNone() || to.OfApp() && app == t.App)
 }
 
 // Least returns the role that may do least, of those that may do what a route does.
@@ -64,6 +87,7 @@ type Token struct {
 	ID     string           `json:"id"` // 16 digits of the secret's digest
 	Name   string           `json:"name"`
 	Role   Role             `json:"role"`
+	App    string           `json:"app,omitempty"`    // that it is good for; "": all
 	Member cluster.WorkerID `json:"member,omitempty"` // that made it
 	By     string           `json:"by,omitempty"`     // the name of the token that it was made with
 	Own    bool             `json:"own,omitempty"`    // the member's own, which it renews by itself
@@ -79,6 +103,7 @@ type Token struct {
 type NewToken struct {
 	Name    string  `json:"name"`
 	Role    Role    `json:"role,omitempty"`    // none: viewer
+	App     string  `json:"app,omitempty"`     // that it is good for, and for no other; none: all
 	Expires float64 `json:"expires,omitempty"` // in seconds; 0: 720 hours
 }
 

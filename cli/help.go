@@ -25,6 +25,7 @@ func (c *Env) help(cmd *cobra.Command, _ []string) {
 	}
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultHelpFlag()
+	hideIdle(cmd)
 	usage := cmd.UsageString()
 	for _, sub := range cmd.Commands() { // cobra leaves one space behind the longest name, which is no gap
 		name := fmt.Sprintf("\n  %-*s ", sub.NamePadding(), sub.Name())

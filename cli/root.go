@@ -35,6 +35,7 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 			return unknownCommand(cmd, args[0])
 		},
 	}
+	root.PersistentPreRunE = refuseIdle
 	root.SetFlagErrorFunc(WrongFlag)
 	root.SetHelpFunc(c.help)
 	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB

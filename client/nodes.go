@@ -67,6 +67,7 @@ func (c ClusterCalls) SignedOnly(ctx context.Context) error {
 // RemoveMember makes a member one that may not come back, and returns the machines that are forgotten with it.
 func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptions) (api.MemberRemoved, error) {
 	q := url.Values{"by": {o.By}, "reason": {o.Reason}, "force": {strconv.FormatBool(o.Force)},
+		"end_tokens":      {strconv.FormatBool(o.EndTokens)},
 		"forget_machines": {strconv.FormatBool(o.ForgetMachines)}}
 	var out api.MemberRemoved
 	err := c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), &out)
@@ -78,6 +79,7 @@ type RemoveOptions struct {
 	By, Reason     string
 	Force          bool // also when it is alive
 	ForgetMachines bool // also where it has told of machines
+	EndTokens      bool // also where good tokens were made at it
 }
 
 // Health returns the health of the cluster as the member that answers finds it, and what it finds by asking a worker;

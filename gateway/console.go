@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -122,7 +121,7 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if hold && !slices.ContainsFunc(of(r).who, func(t api.Token) bool { return t.Role != api.RoleViewer }) {
+	if hold && !may(r, api.Route{Op: api.StartMachine, Verb: api.VerbOperate, Kind: api.KindMachine}) {
 		return fault.New(fault.Denied, "role", "hold has the machine's program wait, so it takes a token that may "+
 			"change machines, of the role %s: leave it out to read", api.RoleOperator)
 	}

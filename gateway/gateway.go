@@ -193,9 +193,9 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&placingAPI{o.Catalog, g.broker, d, o.Jobs},
 		&platformAPI{o.Region, g.broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
-		&membersAPI{o.Cluster, d, o.Proxy},
+		&membersAPI{o.Cluster, d, o.Proxy, o.Tokens},
 		&imagesAPI{d, o.Log},
-		&tokensAPI{o.Tokens, o.Evictions},
+		&tokensAPI{o.Catalog, o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, g.claims},
 		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
 	}

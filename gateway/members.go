@@ -76,7 +76,8 @@ type Cluster interface {
 type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
-	proxy     Proxy // nil: this process has none
+	proxy     Proxy  // nil: this process has none
+	tokens    Tokens // nil: this souk is alone
 }
 
 // handlers returns what it serves.
@@ -197,12 +198,23 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	out := api.MemberRemoved{OK: true, Forgotten: a.lastMachines(cluster.WorkerID(r.PathValue("member")))}
+	end, err := queryBool(r, "end_tokens")
+	if err != nil {
+		return err
+	}
+	id := cluster.WorkerID(r.PathValue("member"))
+	out := api.MemberRemoved{OK: true, Forgotten: a.lastMachines(id), Tokens: a.endingWith(id)}
 	if len(out.Forgotten) > 0 && !forget {
-		return keepsMachines(r.PathValue("member"), out.Forgotten)
+		return keepsMachines(string(id), out.Forgotten, out.Tokens)
+	}
+	if len(out.Tokens) > 0 && !end {
+		return fault.New(fault.Precondition, "tokens",
+			"with member %s these tokens end, which were made at it: %s; make others at a member that stays (souk "+
+				"token create), give them to their users, and say end_tokens (souk node rm --end-tokens)",
+			clip(string(id), 80), tokenNames(out.Tokens))
 	}
 	q := r.URL.Query()
-	gone := cluster.Removal{Member: cluster.WorkerID(r.PathValue("member")), By: clip(q.Get("by"), 256),
+	gone := cluster.Removal{Member: id, By: clip(q.Get("by"), 256),
 		Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
 	if err := c.Remove(gone, force); err != nil {
 		return err
@@ -227,18 +239,43 @@ func (a *membersAPI) lastMachines(id cluster.WorkerID) []api.ForgottenMachine {
 const maxKept = 10
 
 // keepsMachines refuses to remove a member whose machines would be forgotten without a word.
-func keepsMachines(member string, list []api.ForgottenMachine) error {
+func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Token) error {
 	var names []string
-	for _, m := range list[:min(len(list), maxKept)] {
+	for _, m := range list {
 		names = append(names, m.App+"/"+cmp.Or(m.Name, m.ID))
 	}
-	more := ""
-	if n := len(list) - maxKept; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
+	also := ""
+	if len(tokens) > 0 {
+		also = "; the tokens that were made at it end, too, which --end-tokens is for: " + tokenNames(tokens)
 	}
 	return fault.New(fault.Precondition, "machines",
-		"with member %s its machines are forgotten: %s%s; make anew elsewhere what is needed, and say forget_machines "+
-			"(souk node rm --forget-machines)", clip(member, 80), strings.Join(names, ", "), more)
+		"with member %s its machines are forgotten: %s; make anew elsewhere what is needed, and say forget_machines "+
+			"(souk node rm --forget-machines)%s", clip(member, 80), someOf(names), also)
+}
+
+// endingWith lists the tokens that end with a member.
+func (a *membersAPI) endingWith(id cluster.WorkerID) []api.Token {
+	if a.tokens == nil {
+		return []api.Token{}
+	}
+	return append([]api.Token{}, a.tokens.EndingWith(id)...)
+}
+
+func tokenNames(tokens []api.Token) string {
+	names := make([]string, len(tokens))
+	for i, t := range tokens {
+		names[i] = t.Name + " (" + string(t.Role) + ")"
+	}
+	return someOf(names)
+}
+
+// someOf lists the first of some names, and says how many there are beside.
+func someOf(names []string) string {
+	more := ""
+	if n := len(names) - maxKept; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(names[:min(len(names), maxKept)], ", ") + more
 }
 
 func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {

@@ -311,6 +311,12 @@ func TestClusterHealth(t *testing.T) {
 	if r := s.want(412, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold", nil); !strings.Contains(r.raw, m.ID) {
 		t.Errorf("what is forgotten with the member is not named: %s", r.raw)
 	}
+	s.with(func(o *Options) { o.Tokens = roleTokens{} })
+	r := s.want(412, "DELETE", "/v1/souk/members/w2?by=ann&forget_machines=true", nil)
+	if !strings.Contains(r.raw, "ci (operator)") {
+		t.Errorf("the tokens that end with the member are not named: %s", r.raw)
+	}
+	s.with(func(o *Options) { o.Tokens = nil })
 	s.want(200, "DELETE", "/v1/souk/members/w2?by=ann&reason=sold&forget_machines=true", nil)
 	if r := s.want(200, "GET", "/v1/souk/removed", nil); !strings.Contains(r.raw, "sold") {
 		t.Fatal(r.raw)

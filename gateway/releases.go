@@ -169,9 +169,7 @@ func (a *releasesAPI) group(app string, g *api.NewGroup) error {
 
 // mayDeploy reports whether a request has a token that may make releases.
 func mayDeploy(r *http.Request) bool {
-	return slices.ContainsFunc(of(r).who, func(t api.Token) bool {
-		return t.Role.May(api.Route{Verb: api.VerbCreate, Kind: api.KindService})
-	})
+	return may(r, api.Route{Op: api.CreateRelease, Verb: api.VerbCreate, Kind: api.KindService})
 }
 
 // caller returns the name of the token that a request came with.

@@ -220,11 +220,11 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 
 // forWhoMay refuses who has no token whose role may do what the route does.
 func (f *front) forWhoMay(to api.Route, do handler) handler {
-	may := func(who []api.Token) bool {
-		return to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.Role.May(to) })
-	}
 	return func(w http.ResponseWriter, r *http.Request) error {
-		who := of(r).who
+		who, app := of(r).who, appOf(r)
+		may := func(who []api.Token) bool {
+			return to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.May(to, app) })
+		}
 		if may(who) && (to.Verb == api.VerbWatch || to.Verb == api.VerbExec) {
 			ctx, end := f.whileLetIn(r, may)
 			defer end()
@@ -237,10 +237,32 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 		if len(who) > 0 {
 			t = who[0]
 		}
+		if t.Role.May(to) {
+			return fault.New(fault.Denied, "token_app",
+				"the token %s is good for the app %s alone, and %s %s here is not of it alone; use a token of all apps",
+				t.Name, t.App, to.Verb, to.Kind)
+		}
 		return fault.New(fault.Denied, "role",
 			"the token %s has the role %s, which may not %s %s; use one with the role %s",
 			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
 	}
+}
+
+// appOf returns the app that a request is about: that of its path, else the one that its query names; "": none, or several.
+func appOf(r *http.Request) string {
+	if app := r.PathValue("app"); app != "" {
+		return app
+	}
+	if named := r.URL.Query()["app"]; len(named) == 1 {
+		return named[0]
+	}
+	return ""
+}
+
+// may reports whether a request has a token that may do what a route does with the request's app.
+func may(r *http.Request, to api.Route) bool {
+	app := appOf(r)
+	return slices.ContainsFunc(of(r).who, func(t api.Token) bool { return t.May(to, app) })
 }
 
 // whileLetIn returns the context of what goes on for long, which ends when the request's tokens are let in no more.

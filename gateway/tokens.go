@@ -17,6 +17,8 @@ type Tokens interface {
 	// Digest returns the digest of the token with an id, or why it is not let in.
 	Digest(id string) (digest string, err error)
 	List() []api.Token
+	// EndingWith lists the good tokens that end when a member is removed, but for the member's own.
+	EndingWith(id cluster.WorkerID) []api.Token
 	// Make makes a token for who has the token by.
 	Make(by api.Token, in api.NewToken) (api.MadeToken, error)
 	// Revoke lets the tokens of an id or a name in no more, nor what was made with them.
@@ -33,6 +35,7 @@ type Evictions interface {
 
 // tokensAPI serves the tokens, and what takes them and all else from members.
 type tokensAPI struct {
+	apps      appCatalog
 	tokens    Tokens    // nil: this souk is alone, and has one
 	evictions Evictions // nil: this souk is alone
 }
@@ -75,6 +78,11 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
+	if in.App != "" {
+		if _, err := a.apps.App(in.App); err != nil {
+			return err
+		}
+	}
 	out, err := t.Make(admin(r), in)
 	if err != nil {
 		return err
@@ -86,7 +94,7 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 // admin returns the token with which a request of an admin was let in.
 func admin(r *http.Request) (t api.Token) {
 	for _, x := range of(r).who {
-		if x.Role == api.RoleAdmin {
+		if x.Role == api.RoleAdmin && x.App == "" {
 			return x
 		}
 	}

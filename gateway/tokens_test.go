@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -20,10 +23,18 @@ func (roleTokens) Judge(secret string) (api.Token, error) {
 	case "unknown":
 		return api.Token{}, fault.New(fault.Denied, "unauthenticated", "the token is not valid here")
 	}
-	return api.Token{Name: "t", Role: api.Role(secret)}, nil
+	role, app, _ := strings.Cut(secret, "@")
+	return api.Token{Name: "t", Role: api.Role(role), App: app}, nil
 }
 
 func (roleTokens) Digest(string) (string, error) { return "d", nil }
+
+func (roleTokens) EndingWith(id cluster.WorkerID) []api.Token {
+	if id != "w2" {
+		return nil
+	}
+	return []api.Token{{ID: "1", Name: "ci", Role: api.RoleOperator, App: "a", Member: id, State: api.TokenGood}}
+}
 
 func (roleTokens) List() []api.Token { return nil }
 
@@ -76,5 +87,69 @@ func TestEveryRouteAsksForTheRole(t *testing.T) {
 	s.with(func(o *Options) { o.Tokens = nil })
 	if r := s.send("GET", "/v1/souk/tokens", nil, "Authorization: Bearer "+testToken); r.code != 412 {
 		t.Errorf("%d %s", r.code, r.raw)
+	}
+}
+
+// TestATokenOfAnAppTouchesNoOther sends every request with a token of app a, about app b, about no app, and about a with
+// what is b's: nothing of b is told or changed.
+func TestATokenOfAnAppTouchesNoOther(t *testing.T) {
+	s := newShop(t).open()
+	s.want(201, "POST", "/v1/apps", `{"name":"b"}`)
+	s.want(200, "POST", "/v1/apps/b/secrets/KEY", `{"value":"of b"}`)
+	id := regexp.MustCompile(`"id":"([0-9a-f]+)"`)
+	m := id.FindStringSubmatch(s.want(200, "POST", "/v1/apps/b/machines", hostLaunch).raw)[1]
+	v := s.want(200, "POST", "/v1/apps/b/volumes", `{"name":"data","size_gb":1}`)
+	volume := regexp.MustCompile(`vol_[0-9a-z]+`).FindString(v.raw)
+	s.with(func(o *Options) { o.Tokens = roleTokens{} })
+	before := s.want(200, "GET", "/v1/apps/b/machines/"+m, nil).raw
+	values := strings.NewReplacer("{id}", m, "{volume}", volume, "{name}", "KEY", "{port}", "80")
+	rest := regexp.MustCompile(`{.*?}`)
+	for _, rt := range api.Routes() {
+		path := func(app string) string {
+			return rest.ReplaceAllString(values.Replace(strings.Replace(rt.Op.Pattern(), "{app}", app, 1)), "x")
+		}
+		for _, role := range []api.Role{api.RoleOperator, api.RoleViewer} {
+			send := func(path string) (int, string) {
+				r := s.send(rt.Op.Method(), path, nil, fmt.Sprintf("Authorization: Bearer %s@a", role))
+				if r.code == 403 {
+					return r.code, r.failure(t).Souk.Code
+				}
+				return r.code, r.raw
+			}
+			for _, query := range []string{"", "?app=b", "?app=a&app=b", "?app=b&app=a"} {
+				if code, told := send(path("b") + query); code != 403 && !rt.OfNone() {
+					t.Errorf("%s%s as %s of a: %d %s", rt.Op, query, role, code, told)
+				}
+			}
+			its := strings.Contains(rt.Op.Pattern(), "{id}") || strings.Contains(rt.Op.Pattern(), "{volume}")
+			if code, told := send(path("a")); its && code < 300 || strings.Contains(told, m) && code < 300 {
+				t.Errorf("%s in a, of what is b's, as %s of a: %d %s", rt.Op, role, code, told)
+			}
+		}
+	}
+	for _, in := range []string{`{"name":"copy","size_gb":1,"source_volume_id":"` + volume + `"}`} {
+		if r := s.send("POST", "/v1/apps/a/volumes", in, "Authorization: Bearer operator@a"); r.code < 400 {
+			t.Errorf("a copy of the volume of b: %d %s", r.code, r.raw)
+		}
+	}
+	two := "Authorization: Bearer operator@a,viewer"
+	if r := s.send("POST", "/v1/apps/b/secrets/KEY", `{"value":"x"}`, two); r.code != 403 {
+		t.Errorf("two tokens may together what neither may: %d %s", r.code, r.raw)
+	}
+	if after := s.want(200, "GET", "/v1/apps/b/machines/"+m, nil).raw; after != before {
+		t.Errorf("the machine of b was\n%s\nand is\n%s", before, after)
+	}
+	// Of its own app it may what its role may, as it did above: it destroyed it.
+	s.want(201, "POST", "/v1/apps", `{"name":"a"}`)
+	for path, code := range map[string]int{"/v1/apps/a": 200, "/v1/apps/a/machines": 200,
+		"/v1/souk/machines?app=a": 200,
+		"/v1/souk/version":        200, "/v1/souk/doors": 200, "/v1/souk/machines": 403, "/v1/apps": 403} {
+		if r := s.send("GET", path, nil, "Authorization: Bearer operator@a"); r.code != code {
+			t.Errorf("GET %s as operator of a: %d %s", path, r.code, r.raw)
+		}
+	}
+	admins := "Authorization: Bearer " + testToken
+	if r := s.send("POST", "/v1/souk/tokens", `{"name":"ci","app":"nope"}`, admins); r.code != 404 {
+		t.Errorf("a token of an app that is not there: %d %s", r.code, r.raw)
 	}
 }

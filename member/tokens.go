@@ -53,6 +53,7 @@ type tokenRow struct {
 	Member string     `json:"member"` // for a souk of before: who made it is who signed it
 	Name   string     `json:"name,omitempty"`
 	Role   api.Role   `json:"role,omitempty"`
+	App    string     `json:"app,omitempty"` // that it is good for; "": all
 	By     string     `json:"by,omitempty"`
 	Own    bool       `json:"own,omitempty"`
 	Made   time.Time  `json:"made,omitzero"`
@@ -156,7 +157,7 @@ func (t *Tokens) find(d string) (x api.Token, there bool) {
 	if r.err != nil {
 		return x, false
 	}
-	x = api.Token{ID: api.TokenID(d), Name: r.row.Name, Role: r.row.Role, Member: o.Stamp.Writer,
+	x = api.Token{ID: api.TokenID(d), Name: r.row.Name, Role: r.row.Role, App: r.row.App, Member: o.Stamp.Writer,
 		By: r.row.By, Own: r.row.Own, Made: r.row.Made, Ends: r.row.Ends, State: api.TokenGood, Digest: d}
 	x.State, x.Why = t.stateOf(x, r)
 	return x, true
@@ -306,14 +307,32 @@ func (t *Tokens) letIn(digests []string) (in []string) {
 // endedWith returns the tokens that are let in no more and were made by a member, or with one of its tokens.
 func (t *Tokens) endedWith(id cluster.WorkerID) (out []api.Token) {
 	for _, o := range t.m.cluster.Objects().List(KindToken) {
-		r := t.rowOf(o)
-		its := o.Stamp.Writer == id ||
-			slices.ContainsFunc(r.row.Line, func(f forebear) bool { return f.Member == string(id) })
-		if x, there := t.find(o.Key); there && its && x.State != api.TokenGood {
+		if x, there := t.find(o.Key); there && t.isOf(o, id) && x.State != api.TokenGood {
 			out = append(out, x)
 		}
 	}
 	return out
+}
+
+// EndingWith lists the good tokens that end when a member is removed: those that it made, and those made with them. Its own
+// is not among them.
+func (t *Tokens) EndingWith(id cluster.WorkerID) (out []api.Token) {
+	for _, x := range t.List() {
+		o, there := t.m.cluster.Objects().Get(KindToken, x.Digest)
+		if !there || x.State != api.TokenGood || x.Own {
+			continue
+		}
+		if t.isOf(o, id) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// isOf reports whether a member made a token, or one with which it was made.
+func (t *Tokens) isOf(o registry.Object, id cluster.WorkerID) bool {
+	return o.Stamp.Writer == id ||
+		slices.ContainsFunc(t.rowOf(o).row.Line, func(f forebear) bool { return f.Member == string(id) })
 }
 
 // Make makes a token with the rights of another one, by.
@@ -332,6 +351,9 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 			ownPrefix)
 	case !slices.Contains(api.Roles(), in.Role):
 		return out, fault.New(fault.Invalid, "token_role", "%q is no role; it is admin, operator or viewer", in.Role)
+	case in.App != "" && in.Role == api.RoleAdmin:
+		return out, fault.New(fault.Invalid, "token_role",
+			"an admin's token is of all apps, not of %s alone; make it an operator's or a viewer's", in.App)
 	case life < minTokenLife || life > MaxTokenLife:
 		return out, fault.New(fault.Invalid, "token_life", "a token lasts from %v to %v, not %v", minTokenLife,
 			MaxTokenLife, life)
@@ -346,8 +368,8 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 		return out, err
 	}
 	now := t.now().UTC()
-	row := tokenRow{Member: string(t.m.ID()), Name: in.Name, Role: in.Role, By: by.Name, Made: now, Ends: now.Add(life),
-		Line: line}
+	row := tokenRow{Member: string(t.m.ID()), Name: in.Name, Role: in.Role, App: in.App, By: by.Name,
+		Made: now, Ends: now.Add(life), Line: line}
 	if out.Secret, err = t.tell(row); err == nil {
 		out.Token, _ = t.find(api.TokenDigest(out.Secret))
 	}

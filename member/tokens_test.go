@@ -1,6 +1,7 @@
 package member
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -74,6 +75,18 @@ func TestTokensEnd(t *testing.T) {
 		t.Error(err)
 	}
 
+	ending := func(k *Tokens, id cluster.WorkerID) (names []string) {
+		for _, x := range k.EndingWith(id) {
+			names = append(names, x.Name)
+		}
+		return names
+	}
+	waittest.Until(t, "m2 knows what ends with m3", func() bool {
+		return slices.Equal(ending(tb, "m3"), []string{"grandchild", "thiefs"})
+	})
+	if got := ending(ta, "m2"); len(got) > 0 { // child was made there, and revoked
+		t.Errorf("with m2 there end %v", got)
+	}
 	if err := a.Remove(cluster.Removal{Member: "m3", At: time.Now()}, true); err != nil {
 		t.Fatal(err)
 	}

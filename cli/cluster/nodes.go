@@ -366,10 +366,11 @@ type removed struct {
 	Did       string                 `json:"did"`
 	What      string                 `json:"what"`
 	Forgotten []api.ForgottenMachine `json:"forgotten"`
+	Tokens    []api.Token            `json:"tokens"`
 }
 
 func cmdNodeRm(c *cli.Env) *cobra.Command {
-	var force, forget, yes bool
+	var force, forget, end, yes bool
 	var reason string
 	cmd := &cobra.Command{Use: "rm NODE", Aliases: []string{"remove"}, Short: "Remove a host that is gone for good",
 		Long: `Remove a host that is gone for good: every member refuses its certificate
@@ -378,13 +379,14 @@ host that is alive is refused: drain it, and let it leave ("souk agent leave" th
 With --force it is cut off while its machines run on, and nobody can ask for them any more.
 
 A host whose disk was lost is removed like that, and joins anew with its old id: souk token join --id NODE.
-Its tokens, and those made with them, are let in no more. A host that nobody here remembers is removed with --force.
+Tokens that were made at it, and with those, are let in no more. They are listed and need --end-tokens. A host that nobody here remembers is removed with --force.
 
 One thing a removed host keeps is the key of gossip. When its disk is in other hands use souk node evict, which rotates
 that too.`,
 		Example: "  souk node rm fra-2 --reason 'sold' --yes", Args: cli.Args(1, 1, "the id of a node")}
 	cmd.Flags().BoolVar(&force, "force", false, "also when it is alive")
 	cmd.Flags().BoolVar(&forget, "forget-machines", false, "also where it has told of machines, which are forgotten")
+	cmd.Flags().BoolVar(&end, "end-tokens", false, "also where tokens were made at it, which end")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who wonder later")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
@@ -396,17 +398,20 @@ that too.`,
 			return err
 		}
 		out, err := cl.RemoveMember(cmd.Context(), argv[0], client.RemoveOptions{By: cli.WhoAmI(), Reason: reason,
-			Force: force, ForgetMachines: forget})
+			Force: force, ForgetMachines: forget, EndTokens: end})
 		if err != nil {
 			return err
 		}
 		if c.JSON {
-			c.JSONLine(c.Out, removed{"removed", argv[0], out.Forgotten})
+			c.JSONLine(c.Out, removed{"removed", argv[0], out.Forgotten, out.Tokens})
 			return nil
 		}
 		c.Printf("%s is removed; it must join anew to come back\n", argv[0])
 		for _, m := range out.Forgotten {
 			c.Field("forgotten", "%s/%s (%s)", m.App, cmp.Or(m.Name, "-"), m.ID)
+		}
+		for _, t := range out.Tokens {
+			c.Field("ended", "the token %s (%s)", t.Name, t.Role)
 		}
 		c.Field("next", "if its disk is in other hands: souk node evict %s, on the host with the cluster's authority",
 			argv[0])

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -22,7 +23,10 @@ is removed (souk node rm), and with it every token that was made with it.
 
   admin     everything
   operator  everything but tokens, and policies it may only read
-  viewer    reads, but not who has tokens`
+  viewer    reads, but not who has tokens
+
+With --app an operator's or a viewer's token is good for that app alone: its machines, volumes, secrets and releases. It may
+not make or list apps, say which policy, namespace or eviction budget the app has, or use jobs.`
 
 func cmdTokenCreate(c *cli.Env) *cobra.Command {
 	var role string
@@ -30,20 +34,25 @@ func cmdTokenCreate(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "create NAME", Short: "Make a token of the API, and print its secret, once",
 		Long: `Make a token of the API, and print its secret. It is kept nowhere: who loses it
 makes another. Use it with SOUK_ADDR and SOUK_TOKEN, or in the header "Authorization: Bearer SECRET".`,
-		Example: "  souk token create ci --role operator --expires 720h\n  SOUK_TOKEN=$(souk token create graphs)",
-		Args:    cli.Args(1, 1, "a name")}
+		Example: "  souk token create ci --role operator --app shop --expires 720h\n" +
+			"  SOUK_TOKEN=$(souk token create graphs)",
+		Args: cli.Args(1, 1, "a name")}
 	cmd.Flags().StringVar(&role, "role", string(api.RoleViewer), "what it may do: admin, operator or viewer")
 	cmd.Flags().DurationVar(&expires, "expires", 720*time.Hour, "how long it is good for, a year at most")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if expires <= 0 {
 			return cli.Usagef("--expires is a time from now on, not %v", expires)
 		}
+		app := ""
+		if f := cmd.Flag("app"); f != nil && f.Changed { // not SOUK_APP: a narrower token is asked for in words
+			app = c.AppGiven()
+		}
 		cl, err := c.Client()
 		if err != nil {
 			return err
 		}
 		made, err := cl.MakeToken(cmd.Context(),
-			api.NewToken{Name: argv[0], Role: api.Role(role), Expires: expires.Seconds()})
+			api.NewToken{Name: argv[0], Role: api.Role(role), App: app, Expires: expires.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -88,12 +97,12 @@ One that ended is listed for a week more.`,
 func printTokens(c *cli.Env, list []api.Token) {
 	rows := make([][]cli.Cell, len(list))
 	for i, t := range list {
-		rows[i] = cli.Cells(t.ID, t.Name, string(t.Role), string(t.Member), t.By, t.Made.UTC().Format(time.DateTime),
-			t.Ends.UTC().Format(time.DateTime), string(t.State), t.Why)
+		rows[i] = cli.Cells(t.ID, t.Name, string(t.Role), cmp.Or(t.App, "-"), string(t.Member), t.By,
+			t.Made.UTC().Format(time.DateTime), t.Ends.UTC().Format(time.DateTime), string(t.State), t.Why)
 	}
 	c.Table([]cli.Column{cli.Keep("ID"), cli.Keep("NAME").Cut(8), cli.Drop("ROLE", 5),
-		cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1), cli.Drop("MADE", 2), cli.Drop("ENDS", 6),
-		cli.Keep("STATE"), cli.Drop("WHY", 4).Cut(12)}, rows)
+		cli.Drop("APP", 4).Cut(6), cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1), cli.Drop("MADE", 2),
+		cli.Drop("ENDS", 6), cli.Keep("STATE"), cli.Drop("WHY", 4).Cut(12)}, rows)
 }
 
 func cmdTokenRevoke(c *cli.Env) *cobra.Command {

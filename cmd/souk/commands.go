@@ -76,6 +76,7 @@ func rootFor(c *cli.Env, argv []string) *cobra.Command {
 				root := c.NewRoot()
 				root.CompletionOptions.DisableDefaultCmd = true
 				root.AddCommand(e.make(c))
+				bindGlobals(root)
 				return root
 			}
 		}
@@ -102,6 +103,7 @@ func root(c *cli.Env) *cobra.Command {
 		complete.Bash(c, cmd)
 	}
 	root.SetHelpCommandGroupID("souk")
+	bindGlobals(root)
 	complete.Attach(c, root)
 	return root
 }

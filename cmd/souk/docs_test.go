@@ -70,8 +70,9 @@ func TestDocsCommands(t *testing.T) {
 	root := root(c)
 	var b bytes.Buffer
 	b.WriteString(
-		"# Commands\n\nGenerated from the commands below cli. Each flag below \"Everywhere\" goes with every " +
-			"command.\n\n" +
+		"# Commands\n\nGenerated from the commands below cli. The flags below \"Everywhere\" go with every command " +
+			"at which they have an\neffect, which its help lists; elsewhere they are refused, with 2. --json and " +
+			"--wide go with all.\n\n" +
 			"## Everywhere\n\n",
 	)
 	flagList(&b, root.PersistentFlags())
