@@ -43,6 +43,12 @@ func TestWhatTheClockDoes(t *testing.T) {
 			"2026-01-01T13:00:00Z 2026-01-01T17:00:00Z 2026-01-01T23:00:00Z 2026-07-01T09:00:00Z"},
 		{"7 is Sunday", "0 0 * * 7", "", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"},
 		{"a range to Sunday", "0 0 * * 6-7", "", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z 2026-01-04T00:00:00Z"},
+		{"a range to Sunday by names", "0 0 * * sat-SUN", "", "2026-01-01T00:00:00Z",
+			"2026-01-03T00:00:00Z 2026-01-04T00:00:00Z 2026-01-10T00:00:00Z"},
+		{"Sunday alone, from Sunday on, and a step", "0 0 * * sun-sun,sun-mon,wed-sun/4", "", "2026-01-04T00:00:00Z",
+			"2026-01-05T00:00:00Z 2026-01-07T00:00:00Z 2026-01-11T00:00:00Z"},
+		{"each day of a week", "0 0 * * mon-sun", "", "2026-01-01T00:00:00Z",
+			"2026-01-02T00:00:00Z 2026-01-03T00:00:00Z"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			s := parse(t, x.text, x.zone)
@@ -69,6 +75,11 @@ func TestBadSchedules(t *testing.T) {
 		{"@reboot", "", "has 1 fields"},
 		{"60 * * * *", "", `"60" for the minute`},
 		{"* 5-3 * * *", "", `"5-3" for the hour`},
+		{"0 22-6 * * *", "", `"22-6" for the hour, a range that goes backwards; say 22-23,0-6`},
+		{"0 0 * nov-feb *", "", "backwards; say 11-12,1-2"},
+		{"0 0 * * fri-mon", "", "backwards; say 5-6,0-1"},
+		{"0 0 * * 6-0", "", "backwards; say 6-6,0-0"},
+		{"0 22-6/2 * * *", "", "backwards; say a list"},
 		{"* * 0 * *", "", `"0" for the day of the month`},
 		{"* * * foo *", "", "1 to 12, or jan to dec"},
 		{"* * * * 8", "", `"8" for the day of the week`},

@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ var (
 
 // Parse reads a schedule: minute, hour, day of the month, month and day of the week, or one of @hourly, @daily, @weekly,
 // @monthly and @yearly. A field is a list of numbers, ranges and steps; months and days of the week have names, too, and 7
-// is Sunday. zone is a name such as "Europe/Berlin"; "" is UTC. Errors are Invalid, code "cron".
+// is Sunday, as "sun" at the end of a range is. zone is a name such as "Europe/Berlin"; "" is UTC. Errors are Invalid, code "cron".
 func Parse(text, zone string) (*Schedule, error) {
 	loc, err := location(zone)
 	if err != nil {
@@ -80,12 +81,17 @@ func (f *field) parse(list, whole string) (out set, err error) {
 			from, known = f.number(first)
 			switch to, knownTo = from, known; {
 			case ranged:
-				to, knownTo = f.number(last)
+				if to, knownTo = f.number(last); last == weekdays[0] && from > to { // a week ends with it, too
+					to = f.to
+				}
 			case stepped: // "5/15" is from 5 on
 				to = f.to
 			}
-			if !known || !knownTo || from > to {
+			if !known || !knownTo {
 				return 0, f.invalid(part, whole)
+			}
+			if from > to {
+				return 0, f.backward(part, whole, from, to, stepped)
 			}
 		}
 		for n := from; n <= to; n += step {
@@ -114,6 +120,20 @@ func (f *field) invalid(part, whole string) error {
 	return invalid("schedule %q says %q for the %s; say *, or %d to %d%s, a range such as %d-%d, a step such as */2, "+
 		"or a list of these", fault.Clip(whole, 80), fault.Clip(part, 40), f.name, f.from, f.to, names, f.from,
 		f.from+2)
+}
+
+// backward refuses a range that goes on beyond the end of its field, and says how it is written.
+func (f *field) backward(part, whole string, from, to int, stepped bool) error {
+	end := f.to
+	if f.to == 7 { // Sunday is the first, too
+		end = 6
+	}
+	say := fmt.Sprintf("%d-%d,%d-%d", from, end, f.from, to)
+	if stepped {
+		say = "a list of the numbers that are meant"
+	}
+	return invalid("schedule %q says %q for the %s, a range that goes backwards; say %s", fault.Clip(whole, 80),
+		fault.Clip(part, 40), f.name, say)
 }
 
 // location returns a zone.
