@@ -218,9 +218,9 @@ func drawStrategy(r *rand.Rand) string {
 		"strategy = \"canary\"\nsteps = [{ percent = 34, for = \"1s\" }]"}[r.IntN(4)]
 }
 
-// load asks at a member 20 times a second, over connections that it keeps for a while.
+// load asks at a member 25 times a second, over connections that it keeps for a while.
 func (a *drawnApp) load(ctx context.Context, t *testing.T, m *faults.Member, answered *atomic.Int64) {
-	beat := time.NewTicker(50 * time.Millisecond)
+	beat := time.NewTicker(40 * time.Millisecond)
 	defer beat.Stop()
 	for ctx.Err() == nil {
 		conn, err := m.Dial(ctx, "127.0.0.1:4284")
