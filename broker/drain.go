@@ -151,7 +151,7 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 	}
 }
 
-// withPorts returns candidates with the first one in front on which the ports that a request publishes are free. No
+// withPorts returns candidates with the first one in front on which the ports that a request needs are free. No
 // record says that, so it asks the workers that fit, the best first, as many as a buyer would; those without the ports
 // fit no more, and say why.
 func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []machine.Candidate,
@@ -174,14 +174,14 @@ func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []m
 	return out
 }
 
-// portsAgainst returns what stands against a request's ports at a worker: other machines that publish them, or that it
+// portsAgainst returns what stands against a request's ports at a worker: other machines that have them, or that it
 // does not answer.
 func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker string,
 	view drainView) (no []machine.Clause) {
 	for _, p := range r.Publish {
 		if slices.ContainsFunc(view.ports[worker], p.Overlaps) {
 			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
-				Had: "a machine of this " + view.of + " that publishes it"})
+				Had: "a machine of this " + view.of + " that has it"})
 		}
 	}
 	w := b.fleet.Worker(cluster.WorkerID(worker))

@@ -56,7 +56,7 @@ func TestDrainPlansPorts(t *testing.T) {
 		t.Errorf("two of one port: %+v, %+v", third, fourth)
 	}
 	if m := fates["5"]; m.Fate != api.FateStuck ||
-		!strings.Contains(m.Reason, "a machine of this drain that publishes it") {
+		!strings.Contains(m.Reason, "a machine of this drain that has it") {
 		t.Errorf("a third of one port: %+v", m)
 	}
 	for _, m := range plan.Moves {

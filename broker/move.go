@@ -183,8 +183,8 @@ func wantsUp(m *machine.Machine) bool {
 	return m.State == machine.Started || m.State == machine.Restarting || m.Returns
 }
 
-// MetadataMoved is the metadata key under which a machine that was made anew says whose place it takes.
-const MetadataMoved = "souk_moved_from"
+// MetadataMoved is machine.MetadataMoved.
+const MetadataMoved = machine.MetadataMoved
 
 // relaunch returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays
 // down.

@@ -220,7 +220,7 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 	r.gone = append(r.gone, m.ID)
 	r.left[m.Worker] = true
 	r.release(m.Worker, m.App, room)
-	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.Published()...)
+	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.HostPorts()...)
 	k := r.at(m.Worker)
 	if k == nil {
 		return

@@ -25,6 +25,9 @@ func reason(d *Decision) string {
 		if name := d.undefined(); name != "" && d.Pending == Misconfigured {
 			return fmt.Sprintf("no worker has the attribute %s that it requires", name)
 		}
+		if text := d.portInUse(); text != "" && d.Pending == Held {
+			return text
+		}
 		return PendingText(d.Pending)
 	}
 	refused := d.refusals()
@@ -52,6 +55,26 @@ func (d *Decision) refusals() (n int) {
 		}
 	}
 	return n
+}
+
+// portInUse says which port of their hosts the workers that were asked refused it for; "" for none.
+func (d *Decision) portInUse() (text string) {
+	more := 0
+	for i := range d.Asks {
+		a := &d.Asks[i]
+		at := slices.IndexFunc(a.Failing, func(c machine.Clause) bool { return c.Code == placement.CodePort })
+		switch {
+		case at < 0:
+		case text == "":
+			text = fmt.Sprintf("%s, at %s", placement.ClauseText(a.Failing[at]), a.Worker)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		text += fmt.Sprintf(", and it is taken at %s", count(more, "other worker"))
+	}
+	return text
 }
 
 // undefined returns the attribute that it requires and the workers do not have; "" for none.

@@ -52,7 +52,7 @@ func Sentence(c machine.Clause) string {
 		return fmt.Sprintf("it needs %s, and there are %s, though there is GPU enough in sum; ask for a smaller "+
 			"part, or wait until a device is free", c.Wanted, c.Had)
 	case placement.CodePort:
-		return fmt.Sprintf("its host must have %s, and has %s; publish another port, or destroy what has this one",
+		return fmt.Sprintf("its host must have %s, and has %s; use another port, or destroy what has this one",
 			c.Wanted, c.Had)
 	case placement.CodePolicy:
 		return fmt.Sprintf("the policy wants %s, and it has %s; choose another policy, or change this one", c.Wanted,

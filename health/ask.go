@@ -18,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/reach"
 )
 
 // Bounds of an answer.
@@ -179,6 +180,8 @@ func failed(h *machine.HealthCheck, err error) verdict {
 	known, isFault := errors.AsType[*fault.Error](err)
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
+	case isFault && known.Code == reach.CodeOther:
+		return verdict{machine.CheckCritical, known.Text}
 	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
 		why = fmt.Sprintf("no answer within %v", h.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -159,11 +159,11 @@ const hostAddress = "127.0.0.1"
 func (c Connection) address() string { return cmp.Or(c.Address, hostAddress) }
 
 // against returns all that stands against the network of a machine's config: what its runtime says, and ports of the
-// host that another machine here publishes. A machine has its ports for as long as it exists, so that it can be started
+// host that another machine here has. A machine has its ports for as long as it exists, so that it can be started
 // again.
 func (s *commands) against(id, app string, c *machine.Config, to Connection) []machine.Clause {
 	no := slices.Clone(to.No)
-	for _, port := range s.portsInUse(id, app, c.Published()) { // which knows more than the runtime: whose it is
+	for _, port := range s.portsInUse(id, app, c.HostPorts()) { // which knows more than the runtime: whose it is
 		no = slices.DeleteFunc(no, func(c machine.Clause) bool {
 			return c.Code == port.Code && c.Wanted == port.Wanted
 		})
@@ -175,7 +175,7 @@ func (s *commands) against(id, app string, c *machine.Config, to Connection) []m
 	return no
 }
 
-// portsInUse returns a clause for each of some ports of the host that another machine here publishes.
+// portsInUse returns a clause for each of some ports of the host that another machine here has.
 func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine.Clause {
 	if len(ports) == 0 {
 		return nil
@@ -185,8 +185,9 @@ func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine
 		if other.Machine.ID == id || other.destroyed() {
 			continue
 		}
+		theirs := other.hostPorts()
 		for i, p := range ports {
-			if slices.ContainsFunc(other.publishes(), p.Overlaps) &&
+			if slices.ContainsFunc(theirs, p.Overlaps) &&
 				(by[i] == nil || other.Machine.ID < by[i].Machine.ID) {
 				by[i] = other
 			}
@@ -202,15 +203,25 @@ func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine
 	return no
 }
 
-// publisher says to an app which machine publishes a port that overlaps one, and which port where it is another.
+// publisher says to an app which machine has a port that overlaps one, and which port where it is another.
 func publisher(r *row, app string, p machine.Publish) string {
 	who, what := "a machine of another app", "it"
 	if r.Machine.App == app {
 		who = "machine " + r.Machine.ID
 	}
-	theirs := r.publishes()
-	if o := theirs[slices.IndexFunc(theirs, p.Overlaps)]; o.At() != p.At() {
-		what = o.String()
+	for _, c := range r.configs() {
+		theirs := c.HostPorts()
+		i := slices.IndexFunc(theirs, p.Overlaps)
+		if i < 0 {
+			continue
+		}
+		if o := theirs[i]; o.At() != p.At() {
+			what = o.String()
+		}
+		if c.OnHostPorts() {
+			return who + " that has a service at " + what
+		}
+		break
 	}
 	return who + " that publishes " + what
 }

@@ -1,9 +1,11 @@
 package lifecycle_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -112,5 +114,111 @@ func TestQuotesKnowPorts(t *testing.T) {
 				t.Errorf("%s: %s %q, want %q", c.why, f.Code, got, c.no[i])
 			}
 		}
+	}
+}
+
+// serving is a program of the host with services at ports.
+func serving(ports ...int) func(*lifecycle.Grant) {
+	return func(g *lifecycle.Grant) {
+		g.Launch.SkipLaunch, g.Request.Resources.Memory = true, 0
+		for _, port := range ports {
+			g.Launch.Config.Services = append(g.Launch.Config.Services, machine.Service{InternalPort: port})
+		}
+	}
+}
+
+// TestPortsOfProgramsOfTheHost: what is in the host's network has the ports of its services for itself, against its like and
+// against what publishes them; a network of the machine's own has ports of its own, and ports may be shared on purpose.
+func TestPortsOfProgramsOfTheHost(t *testing.T) {
+	at := time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC)
+	const one, two = "00000000000001", "00000000000002"
+	image := func(mode machine.NetworkMode) func(*lifecycle.Grant) {
+		return func(g *lifecycle.Grant) {
+			g.Launch.Config.Image, g.Launch.Config.Network = "registry/app:1", &machine.Network{Mode: mode}
+		}
+	}
+	udp := func(g *lifecycle.Grant) { g.Launch.Config.Services[0].Protocol = "udp" }
+	shared := func(g *lifecycle.Grant) { g.Launch.Config.Network = &machine.Network{SharePorts: true} }
+	other := func(g *lifecycle.Grant) { g.Request.App = "other" }
+	type change = func(*lifecycle.Grant)
+	const listens = "machine " + one + " that has a service at it"
+	for name, c := range map[string]struct {
+		there, asks []change
+		no          string // "": it is made
+	}{
+		"the same port": {[]change{serving(8080)}, []change{serving(80, 8080)}, "8080/tcp free, " + listens},
+		"of another app": {[]change{serving(8080)}, []change{serving(8080), other},
+			"8080/tcp free, a machine of another app that has a service at it"},
+		"another port":     {[]change{serving(8080)}, []change{serving(8081)}, ""},
+		"another protocol": {[]change{serving(53)}, []change{serving(53), udp}, ""},
+		"an image's own":   {[]change{serving(8080)}, []change{serving(8080), image("")}, ""},
+		"beside an image":  {[]change{serving(8080), image("")}, []change{serving(8080)}, ""},
+		"an image on the host": {[]change{serving(8080)}, []change{serving(8080), image(machine.NetworkHost)},
+			"8080/tcp free, " + listens},
+		"a published one": {[]change{publishing(8080)}, []change{serving(8080)},
+			"8080/tcp free, machine " + one + " that publishes it"},
+		"to be published":   {[]change{serving(8080)}, []change{publishing(8080)}, "8080/tcp free, " + listens},
+		"shared on purpose": {[]change{serving(8080), shared}, []change{serving(8080), shared}, ""},
+	} {
+		s := bareSupervisor()
+		if out := s.Grant(at, 1, grantOf(one, c.there...)); len(out.Replies) > 0 && out.Replies[0].Err != nil {
+			t.Fatalf("%s: %v", name, out.Replies[0].Err)
+		}
+		g := grantOf(two, c.asks...)
+		g.Request.AskFor(g.Launch.Config)
+		g.Request.Resources = g.Request.Resources.Sub(g.Request.Resources)
+		quote := s.Ask(at, g.Request)
+		out := s.Grant(at, 2, g)
+		var err error
+		if len(out.Replies) > 0 {
+			err = out.Replies[0].Err
+		}
+		if c.no == "" {
+			if err != nil || !quote.Verdict.Fits {
+				t.Errorf("%s: %v, %+v", name, err, quote.Verdict)
+			}
+			continue
+		}
+		r, is := fault.As(err).Detail.(market.Refusal)
+		if !is || len(r.Verdict.Failing) != 1 || quote.Verdict.Fits || len(quote.Verdict.Failing) != 1 {
+			t.Errorf("%s: %v, %+v", name, err, quote.Verdict)
+			continue
+		}
+		for _, f := range []machine.Clause{r.Verdict.Failing[0], quote.Verdict.Failing[0]} {
+			if got := f.Wanted + ", " + f.Had; got != c.no || f.Code != placement.CodePort {
+				t.Errorf("%s: %s %q, want %q", name, f.Code, got, c.no)
+			}
+		}
+	}
+}
+
+// TestUpdateToATakenPort: a machine of the host does not get the port that another one here has; that one goes, and it does.
+func TestUpdateToATakenPort(t *testing.T) {
+	d := newDriver(newWorld())
+	d.boot()
+	const one, two = "6e82f42a000001", "6e82f42a000002"
+	for id, port := range map[string]int{one: 8080, two: 8081} {
+		ticket := d.grant(grantOf(id, serving(port)))
+		d.settle(time.Second)
+		if err := d.replies[ticket].Err; err != nil {
+			t.Fatal(err)
+		}
+	}
+	update := func() error {
+		c := config()
+		c.Services = []machine.Service{{InternalPort: 8080}}
+		ticket := d.do(lifecycle.Command{Verb: lifecycle.Update, App: "app", Machine: two,
+			Launch: &machine.Launch{Config: c, SkipLaunch: true}, Resources: &cluster.Resources{}})
+		d.settle(time.Second)
+		return d.replies[ticket].Err
+	}
+	if err := update(); fault.CodeOf(err) != "port_taken" ||
+		!strings.Contains(err.Error(), "port 8080/tcp is not free: there is machine "+one+" that has a service at it") {
+		t.Errorf("%v", err)
+	}
+	d.do(lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: one})
+	d.settle(time.Second)
+	if err := update(); err != nil {
+		t.Error(err)
 	}
 }

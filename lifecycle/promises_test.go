@@ -14,6 +14,7 @@ import (
 func served(autostart bool) *machine.Config {
 	c := config()
 	c.Services = []machine.Service{{InternalPort: 8080, Autostart: &autostart}}
+	c.Network = &machine.Network{SharePorts: true}
 	return c
 }
 

@@ -36,7 +36,7 @@ func (s *Supervisor) Versions(id string) []machine.Version {
 }
 
 // Ask returns what Grant would say now; see market.Seller. To what the ledger says it adds the ports of the host that
-// other machines here publish. What else the runtime knows against a network (a program that listens on the port) is
+// other machines here have. What else the runtime knows against a network (a program that listens on the port) is
 // judged by the grant alone: of two workers on one host, the machine that is about to move still has its port.
 func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
 	q := s.seller.Ask(now, r)

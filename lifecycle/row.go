@@ -169,10 +169,10 @@ func (r *row) mounts() []string {
 	return ids
 }
 
-// publishes returns the ports of the host that the machine has.
-func (r *row) publishes() (list []machine.Publish) {
+// hostPorts returns the ports of the host that the machine has.
+func (r *row) hostPorts() (list []machine.Publish) {
 	for _, c := range r.configs() {
-		list = append(list, c.Published()...)
+		list = append(list, c.HostPorts()...)
 	}
 	return list
 }

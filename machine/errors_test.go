@@ -80,6 +80,7 @@ func refused() [][2]string {
 			`{"address": "fe80::1%eth0", "host_port": 81, "port": 80}]}}}`},
 		{"many published ports", `{"config": {"image": "nginx", "network": {"publish": [` +
 			many(65, `{"host_port": 80, "port": 80}`) + `]}}}`},
+		{"ports of its own that are shared", `{"config": {"image": "nginx", "network": {"share_ports": true}}}`},
 		{"from no app", `{"config": {"image": "nginx", "network": {"from": ["A B"]}}}`},
 		{"from many apps", `{"config": {"image": "nginx", "network": {"from": [` + many(65, `"a"`) + `]}}}`},
 		{"egress to a name", `{"config": {"image": "nginx", "network": {"egress": ["example.com"]}}}`},

@@ -2,6 +2,9 @@ package machine
 
 import "strconv"
 
+// MetadataMoved is the metadata key under which a machine that was made anew says whose place it takes.
+const MetadataMoved = "souk_moved_from"
+
 // MetadataEpoch is the metadata key that counts how often a machine was made anew in the place of another.
 const MetadataEpoch = "souk_fence_epoch"
 

@@ -24,6 +24,10 @@ type Network struct {
 	Publish []Publish   `json:"publish,omitempty"`
 	From    []string    `json:"from,omitempty"`   // other apps whose machines may connect to it
 	Egress  []string    `json:"egress,omitempty"` // networks that it may reach outside; empty: all
+
+	// SharePorts says, of a machine in its host's network, that other programs may have the ports of its services, too:
+	// it sets SO_REUSEPORT, or gets its socket from outside.
+	SharePorts bool `json:"share_ports,omitempty"`
 }
 
 // Publish is a port of the worker's host that leads to one of the machine.
@@ -77,6 +81,33 @@ func (c *Config) Published() []Publish {
 	return c.Network.Publish
 }
 
+// HostPorts returns the ports of its worker's host that a machine needs for itself: those that its config publishes and,
+// in the host's network, those of its services. They are not changed.
+func (c *Config) HostPorts() []Publish {
+	list := c.Published()
+	if c == nil || !c.OnHostPorts() {
+		return list
+	}
+	list = slices.Clone(list)
+	for i := range c.Services {
+		s := &c.Services[i]
+		p := Publish{HostPort: s.InternalPort, Port: s.InternalPort}
+		if s.Protocol == "udp" {
+			p.Protocol = s.Protocol
+		}
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// OnHostPorts reports whether the ports of a config's services are ports of the worker's host that are its alone.
+func (c *Config) OnHostPorts() bool {
+	n := NetworkOf(c)
+	return n.Mode == NetworkHost && !n.SharePorts
+}
+
 // NetworkOf returns the network that a config asks for, its mode never "".
 func NetworkOf(c *Config) Network {
 	var n Network
@@ -109,6 +140,9 @@ func (c *Config) checkNetwork() error {
 	case mode != NetworkOwn && len(n.Publish)+len(n.From)+len(n.Egress) > 0:
 		return bad("config.network: publish, from and egress are of a network of the machine's own, and this one's "+
 			"mode is %s: what shares the host's network listens on its ports by itself", mode)
+	case mode != NetworkHost && n.SharePorts:
+		return bad("config.network.share_ports is for what shares the host's network, and this one's mode is %s: its "+
+			"ports are its own", mode)
 	case len(n.Publish) > MaxPublish:
 		return bad("config.network.publish has %d ports and may have %d", len(n.Publish), MaxPublish)
 	case len(n.From) > MaxFrom:

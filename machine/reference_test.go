@@ -225,6 +225,7 @@ func examples() map[string]string {
 		"config.network.publish[].host_port":                          publish,
 		"config.network.publish[].port":                               publish,
 		"config.network.from":                                         `{"image": "nginx", "network": {"from": ["shop"]}}`,
+		"config.network.share_ports":                                  `{"network": {"share_ports": true}}`,
 		"config.network.egress":                                       `{"image": "nginx", "network": {"egress": ["192.0.2.0/24"]}}`,
 		"config.size":                                                 `{"size": "shared-cpu-2x"}`,
 		"config.disable_machine_autostart":                            `{"disable_machine_autostart": true}`,

@@ -2,12 +2,16 @@ package market_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 	"github.com/soukhq/souk/placement"
 )
@@ -147,4 +151,41 @@ func checkTransaction(rt *rapid.T, b *bazaar, reqs []placement.Request, stale cl
 			}
 		}
 	}
+}
+
+// TestPortsAreNamed: strategies that ask several workers, or for several machines, at once say which port they were refused
+// for, as the one that asks one after the other does.
+func TestPortsAreNamed(t *testing.T) {
+	view := cluster.View{Workers: []cluster.Record{
+		{Worker: "w1", State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000, Memory: 1000}},
+		{Worker: "w2", State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000, Memory: 1000}}}}
+	no := market.Answer{Refused: &market.Refusal{Verdict: placement.Verdict{Failing: []machine.Clause{
+		{Code: placement.CodePort, Wanted: "80/tcp free", Had: "a machine of another app"}}}}}
+	named := func(name string, err error) {
+		t.Helper()
+		const want = "w1: port 80/tcp is not free: there is a machine of another app"
+		if fault.CodeOf(err) != "port_taken" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	many := market.NewTransaction([]placement.Request{bidFor("m", 100)}, view, placement.Default())
+	batch, _ := many.Step(nil)
+	for !batch.Done {
+		batch, _ = many.Step(slices.Repeat([]market.Answer{no}, len(batch.Asks)))
+	}
+	_, err, _ := many.Result(0)
+	named("a batch", err)
+	race := market.NewRaceBuyer(bidFor("m", 100), view, placement.Default(), "race", 0)
+	open := race.Begin().Asks
+	for len(open) > 0 {
+		in := no
+		if open[0].Act == market.ActHold { // a hold keeps no port
+			in = market.Answer{Done: true}
+		}
+		batch := race.Step(time.Time{}, open[0], in)
+		if open = append(open[1:], batch.Asks...); batch.Done {
+			err = batch.Err
+		}
+	}
+	named("a race", err)
 }

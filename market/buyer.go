@@ -169,7 +169,7 @@ func unconnected(e *fault.Error, port bool) *fault.Error {
 	e.Scope, e.Kind, e.Code = "", fault.Precondition, placement.CodeNetwork
 	if port {
 		e.Kind, e.Code = fault.Conflict, "port_taken"
-		e.Text += "; publish another port, or destroy what has this one"
+		e.Text += "; use another port, destroy what has this one, or add a worker"
 	}
 	return e
 }
@@ -191,6 +191,13 @@ func (b *Buyer) bandWouldHelp() bool {
 
 // CodeNeverFits is the code of a refusal that would stand if the worker, or each that there is, were empty and ready.
 const CodeNeverFits = "never_fits"
+
+// exhausted is the error of a request that no worker takes; no are those that said so when they were asked.
+func exhausted(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
+	b := NewBuyer(r, view, p)
+	b.purchased = no
+	return b.exhausted()
+}
 
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.
 func (b *Buyer) exhausted() error {

@@ -33,7 +33,8 @@ type RaceBuyer struct {
 	winner  cluster.WorkerID          // "" while there is none
 	lost    int
 	decided []machine.Candidate
-	healed  bool // the view, since it was ranked
+	healed  bool    // the view, since it was ranked
+	no      []Asked // refusals
 }
 
 // NewRaceBuyer makes a buyer of r. token must be new. width 0 is RaceWidth.
@@ -60,6 +61,7 @@ func (b *RaceBuyer) rank() {
 // heal puts a refusal's record into a view of its own.
 func (b *RaceBuyer) heal(w cluster.WorkerID, r Refusal) {
 	b.view.Workers, b.healed = slices.Clone(b.view.Workers), true
+	b.no = append(b.no, Asked{Worker: w, Result: ResultRefused, Refusal: &r})
 	healView(&b.view, w, r)
 }
 
@@ -144,7 +146,7 @@ func (b *RaceBuyer) next() Batch {
 		t.Asks = append(t.Asks, Ask{Act: ActHold, Worker: w, Token: b.token, TTL: RaceHoldTTL})
 	}
 	if len(t.Asks) == 0 {
-		return Batch{Done: true, Err: NewBuyer(b.req, b.view, b.policy).exhausted()}
+		return Batch{Done: true, Err: exhausted(b.req, b.view, b.policy, b.no)}
 	}
 	return t
 }

@@ -30,6 +30,7 @@ type txnState struct {
 	home  cluster.WorkerID
 	err   error
 	asked []cluster.WorkerID
+	no    []Asked // refusals
 	lost  int
 }
 
@@ -75,6 +76,7 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 			}
 		case a.Refused != nil:
 			s.lost = 0
+			s.no = append(s.no, Asked{Worker: ask.Worker, Result: ResultRefused, Refusal: a.Refused})
 			healView(&t.view, ask.Worker, *a.Refused)
 		}
 		if s.over {
@@ -121,7 +123,8 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 		return asks, nil // what is refused of these may leave room for the others
 	}
 	for _, i := range members {
-		t.state[i].over, t.state[i].err = true, NewBuyer(t.reqs[i], t.view, t.policy).exhausted()
+		s := &t.state[i]
+		s.over, s.err = true, exhausted(t.reqs[i], t.view, t.policy, s.no)
 	}
 	return nil, members
 }

@@ -123,6 +123,7 @@ type Node struct {
 	between  *between         // to the containers of other hosts; nil: there is no way
 	opening  *hostnet.Opening // in the host's own firewall; nil: none
 	workers  []*worker.Worker
+	ports    worker.Ports    // of this host
 	owns     []*fleet.Own    // of workers, where this process is alone
 	proxy    *proxy.Proxy    // nil: there is none
 	certs    *certs.Certs    // of the proxy; nil: it has none

@@ -99,6 +99,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Offer:    p.Offer,
 			Journal:  j,
 			Runtime:  r,
+			Ports:    &n.ports,
 			Images:   n.images,
 			Wanted:   n.catalog.WantedImages,
 			Sized:    n.o.Sized,

@@ -21,7 +21,8 @@ type Request struct {
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
-	// ports of the worker's host that it publishes; no record says which are free, so a worker's quote does
+	// ports of the worker's host that it needs for itself (machine.Config.HostPorts); no record says which are free, so a
+	// worker's quote does
 	Publish []machine.Publish `json:"publish,omitempty"`
 	// will be started at once, so it counts against the worker's start limit
 	Start     bool   `json:"start"`
@@ -37,7 +38,7 @@ type Request struct {
 // AskFor has a request ask for what a config does: its image, room, ports of the host, kind of GPU, and whether requests
 // may wake it.
 func (r *Request) AskFor(c *machine.Config) {
-	r.Image, r.Resources, r.Publish, r.GPUKind = machine.FullName(c.Image), machine.Resources(c), c.Published(), ""
+	r.Image, r.Resources, r.Publish, r.GPUKind = machine.FullName(c.Image), machine.Resources(c), c.HostPorts(), ""
 	r.Wakes = c.Wakes()
 	if c.Guest != nil {
 		r.GPUKind = c.Guest.GPUKind
@@ -80,7 +81,7 @@ const (
 	CodePromised       = "promised"   // the worker owes as much as it may to machines that requests wake
 
 	// Of these a record says nothing: the worker alone knows, and says so when it is asked.
-	CodePort    = "port"    // of the host, that leads to another machine or has a program that listens
+	CodePort    = "port"    // of the host, that another machine has, or a program that listens
 	CodeNetwork = "network" // the worker has or allows no such network
 )
 

@@ -28,6 +28,7 @@ package runtime
 import (
 	"context"
 	"io"
+	"net/netip"
 	"path"
 	"strings"
 	"syscall"
@@ -309,6 +310,21 @@ type Connector interface {
 	// network that its config asks for: ports of the host that are taken, or what is not allowed here. It changes
 	// nothing.
 	Connect(app, id string, c *machine.Config) (address string, no []machine.Clause)
+}
+
+// Listener is a runtime that can tell which of the sockets that listen on a TCP port of its host are a machine's.
+type Listener interface {
+	// Listening lists the sockets of the host's network that listen on a port, those of other programs too. The error says
+	// that it cannot be told which of them are the machine's.
+	Listening(ctx context.Context, machine string, port int) ([]Listening, error)
+}
+
+// Listening is a socket of the host's network that takes connections.
+type Listening struct {
+	At netip.Addr
+	// Own is the path at which a process of the machine has it, a symbolic link to Link for as long as it does; "": none
+	// has it.
+	Own, Link string
 }
 
 // Doctor is a runtime that can say what it has and lacks on this host.

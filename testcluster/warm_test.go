@@ -25,7 +25,8 @@ func TestSparesInACluster(t *testing.T) {
 	programs(t, port, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }))
 	suspend := machine.Autostop("suspend")
 	l := onto("web", c.Worker(0))
-	l.Scheduling = nil // the spares go anywhere
+	l.Scheduling = nil                                    // the spares go anywhere
+	l.Config.Network = &machine.Network{SharePorts: true} // one server answers for all
 	l.Config.Services = []machine.Service{{InternalPort: port, Warm: new(2), CreateUpTo: new(6), Autostop: &suspend,
 		AutostopAfter: &machine.Duration{Duration: time.Hour}, Hosts: []string{"web"},
 		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}

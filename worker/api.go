@@ -57,7 +57,9 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image, g.Launch.Config.Runtime); err != nil {
 		return nil, err
 	}
-	g.Connection = w.connection(g.Request.App, g.Request.Machine, g.Launch.Config)
+	var done func()
+	g.Connection, done = w.connection(ctx, g.Request.App, g.Request.Machine, g.Launch.Config)
+	defer done()
 	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Grant(now, ticket, g)
 	})
@@ -71,14 +73,6 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 		}
 	}
 	return answered(r.Outcome, nonce), nil
-}
-
-// connection asks the runtime about a machine's network, where it gives any.
-func (w *Worker) connection(app, id string, c *machine.Config) (out lifecycle.Connection) {
-	if r, ok := w.o.Runtime.(runtime.Connector); ok {
-		out.Address, out.No = r.Connect(app, id, c)
-	}
-	return out
 }
 
 // answered returns a machine with what only an answer has.
@@ -104,7 +98,9 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 		if err := w.mayBecome(ctx, c); err != nil {
 			return lifecycle.Outcome{}, err
 		}
-		c.Connection = w.connection(c.App, c.Machine, c.Launch.Config)
+		var done func()
+		c.Connection, done = w.connection(ctx, c.App, c.Machine, c.Launch.Config)
+		defer done()
 	}
 	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Do(now, ticket, c)

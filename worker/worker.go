@@ -36,6 +36,7 @@ type Options struct {
 	Boot     string
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
+	Ports    *Ports                                            // of its host, which has other workers; nil: it has none
 	Images   *image.Store                                      // that Runtime starts machines from; nil: none
 	Wanted   func() []string                                   // images that no prune removes; nil: none
 	Sized    bool                                              // volumes are held to their size (package loopfs)
@@ -96,6 +97,7 @@ type Worker struct {
 	o      Options
 	loop   *loop
 	dialer *reach.Dialer // to its machines
+	own    *reach.Own    // knows whose the host's ports are; nil: that cannot be told
 }
 
 // New loads the journal, looks at what the runtime has, and brings both together. Nothing is done yet: see Run.
@@ -113,7 +115,15 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	dialer := new(reach.Dialer)
-	if o.Dial == nil {
+	own := (*reach.Own)(nil)
+	if sockets, can := o.Runtime.(runtime.Listener); can {
+		own = &reach.Own{Connect: dialer.Dial, Sockets: sockets}
+	}
+	switch {
+	case o.Dial != nil:
+	case own != nil:
+		o.Dial = own.Dial
+	default:
 		o.Dial = dialer.Dial
 	}
 	if o.Full == nil {
@@ -127,7 +137,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	if err := l.recover(ctx); err != nil {
 		return nil, err
 	}
-	return &Worker{o, l, dialer}, nil
+	w := &Worker{o, l, dialer, own}
+	o.Ports.join(w)
+	return w, nil
 }
 
 // Run works until ctx ends, then returns nil; or until the journal fails, and returns why: the worker is then to be

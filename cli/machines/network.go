@@ -22,6 +22,7 @@ type networkFlags struct {
 	publish publishFlag
 	from    []string
 	egress  []string
+	share   bool
 }
 
 func (o *networkFlags) add(f *pflag.FlagSet) {
@@ -35,11 +36,14 @@ func (o *networkFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.egress, "egress", nil,
 		"a network outside that it may reach, such as 192.0.2.0/24, and no other; none: nothing outside; repeatable "+
 			"(default: all)")
+	f.BoolVar(&o.share, "share-ports", false,
+		"other programs of the worker's host may have the ports of its services, too, as with SO_REUSEPORT; of what "+
+			"shares the host's network")
 }
 
 // apply enters the flags that were given into a config. What none says stays.
 func (o *networkFlags) apply(c *machine.Config) {
-	if o.mode == "" && len(o.publish)+len(o.from)+len(o.egress) == 0 {
+	if o.mode == "" && len(o.publish)+len(o.from)+len(o.egress) == 0 && !o.share {
 		return
 	}
 	var n machine.Network
@@ -56,6 +60,7 @@ func (o *networkFlags) apply(c *machine.Config) {
 	if len(o.egress) > 0 {
 		n.Egress = slices.Clone(o.egress)
 	}
+	n.SharePorts = n.SharePorts || o.share
 	c.Network = &n
 }
 

@@ -100,13 +100,13 @@ func (g *Group) exclusive() string {
 	return ""
 }
 
-// Order returns which machine of a replica comes or goes first. Programs of the host have its ports, so two that serve one
-// cannot be at one worker.
+// Order returns which machine of a replica comes or goes first. What is in the host's network has its ports, so two that
+// serve one cannot be at one worker.
 func (g *Group) Order() Swap {
 	switch {
 	case g.exclusive() != "":
 		return StopFirst
-	case g.update().Order == "" && machine.IsHostImage(g.Config.Image) && len(g.Config.Services) > 0:
+	case g.update().Order == "" && g.Config.OnHostPorts() && len(g.Config.Services) > 0:
 		return StopFirst
 	}
 	return cmp.Or(g.update().Order, StartFirst)

@@ -1,10 +1,12 @@
 package proc
 
 import (
+	"bufio"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -104,4 +106,74 @@ func Directory(pid int) string {
 		return ""
 	}
 	return d
+}
+
+// Listener is a socket that listens.
+type Listener struct {
+	At   netip.Addr
+	Link string // what /proc/PID/fd shows where a process has it
+}
+
+// ListenersOn gives the sockets of this network namespace that listen on a TCP port. The kernel lists those that listen
+// before all others, so no more of its table is read.
+func ListenersOn(port int) (out []Listener) {
+	want := fmt.Sprintf(":%04X", port)
+	for _, kind := range []string{"tcp", "tcp6"} {
+		f, err := os.Open("/proc/net/" + kind)
+		if err != nil {
+			continue // no IPv6
+		}
+		lines := bufio.NewScanner(f)
+		for first := true; lines.Scan(); first = false {
+			if first {
+				continue // the names of the columns
+			}
+			f := strings.Fields(lines.Text())
+			if len(f) < 10 || f[3] != listening {
+				break
+			}
+			if !strings.HasSuffix(f[1], want) {
+				continue
+			}
+			if a, ok := parseAddress(f[1]); ok {
+				if at, err := netip.ParseAddrPort(a); err == nil {
+					out = append(out, Listener{At: at.Addr(), Link: "socket:[" + f[9] + "]"})
+				}
+			}
+		}
+		f.Close()
+	}
+	return out
+}
+
+// Holds gives, of some things that /proc/PID/fd shows, those that a process has, each with the path below /proc by which it
+// has it. The error says that it may not be looked at; that a process has ended is none.
+func Holds(pid int, links []string) (paths map[string]string, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, denied(err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(maxSockets)
+	if err := denied(err); err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		at := dir + "/" + n
+		if to, err := os.Readlink(at); err == nil && slices.Contains(links, to) {
+			if paths == nil {
+				paths = map[string]string{}
+			}
+			paths[to] = at
+		}
+	}
+	return paths, nil
+}
+
+func denied(err error) error {
+	if os.IsPermission(err) {
+		return err
+	}
+	return nil
 }

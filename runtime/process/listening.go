@@ -1,0 +1,48 @@
+package process
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process/proc"
+)
+
+var _ runtime.Listener = (*Runtime)(nil)
+
+// Listening lists the sockets of the host's network that listen on a port, and which of them a machine has.
+func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime.Listening, error) {
+	sockets := proc.ListenersOn(port)
+	if len(sockets) == 0 {
+		return nil, nil
+	}
+	in, err := r.inside(ctx, id)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if in.sandbox != nil {
+		return nil, fault.New(fault.Unimplemented, "sandbox",
+			"the sockets of a sandbox are known inside of it alone; ask its worker what the machine listens on")
+	}
+	links := make([]string, len(sockets))
+	out := make([]runtime.Listening, len(sockets))
+	for i, s := range sockets {
+		links[i], out[i].At = s.Link, s.At
+	}
+	pids := in.pids
+	if len(pids) > 0 && in.group != nil { // it may have made groups of its own below, and its children are in those
+		pids = append(pids, proc.Tree(pids[0])...)
+	}
+	for _, pid := range pids {
+		paths, err := proc.Holds(pid, links)
+		if err != nil {
+			return nil, err
+		}
+		for i, link := range links {
+			if path := paths[link]; path != "" {
+				out[i].Own, out[i].Link = path, link
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,108 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Ports has the workers of one host know of each other's ports of it: a ledger knows those of its own machines.
+type Ports struct {
+	mu      sync.Mutex
+	workers []*Worker
+	asked   map[string][]machine.Publish // by machine whose grant is under way
+}
+
+func (p *Ports) join(w *Worker) {
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.workers = append(p.workers, w)
+	}
+}
+
+// claim keeps the ports that a machine needs for itself until done is called, by when it is among the worker's machines or
+// was refused; no are those that machines of the other workers have. The one whose place it takes has been stopped.
+func (p *Ports) claim(w *Worker, app, id string, c *machine.Config) (no []machine.Clause, done func()) {
+	if p == nil || !c.OnHostPorts() || len(c.Services) == 0 {
+		return nil, func() {}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ports := c.HostPorts()
+	for _, port := range ports {
+		if had := p.has(w, app, port, id, c.Metadata[machine.MetadataMoved]); had != "" {
+			no = append(no, inUse(port, had))
+		}
+	}
+	if len(no) > 0 {
+		return no, func() {}
+	}
+	if p.asked == nil {
+		p.asked = map[string][]machine.Publish{}
+	}
+	p.asked[id] = ports
+	return nil, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.asked, id)
+	}
+}
+
+// has says what has a port at the other workers, but for some machines; "": nothing has. It is called with the lock.
+func (p *Ports) has(w *Worker, app string, port machine.Publish, but ...string) string {
+	for id, theirs := range p.asked {
+		if !slices.Contains(but, id) && slices.ContainsFunc(theirs, port.Overlaps) {
+			return "a machine that is being made on this host"
+		}
+	}
+	for _, other := range p.workers {
+		if other == w {
+			continue
+		}
+		for _, e := range other.loop.view.list("", false) {
+			if slices.Contains(but, e.m.ID) || !slices.ContainsFunc(e.m.Config.HostPorts(), port.Overlaps) {
+				continue
+			}
+			who := "a machine of another app"
+			if e.m.App == app {
+				who = "machine " + e.m.ID
+			}
+			return who + " that has it, of worker " + string(other.o.ID) + " on this host"
+		}
+	}
+	return ""
+}
+
+func inUse(port machine.Publish, had string) machine.Clause {
+	return machine.Clause{Code: placement.CodePort, Wanted: port.String() + " free", Had: had}
+}
+
+// connection asks the runtime about a machine's network, where it gives any, and who else has ports of the host that the
+// machine needs for itself. Those are kept for it until done is called.
+func (w *Worker) connection(ctx context.Context, app, id string, c *machine.Config) (out lifecycle.Connection,
+	done func()) {
+	no, done := w.o.Ports.claim(w, app, id, c)
+	if r, ok := w.o.Runtime.(runtime.Connector); ok {
+		out.Address, out.No = r.Connect(app, id, c)
+	}
+	out.No = append(out.No, no...)
+	if w.own == nil || !c.OnHostPorts() {
+		return out, done
+	}
+	for _, p := range c.HostPorts() {
+		known := slices.ContainsFunc(no, func(c machine.Clause) bool { return c.Wanted == inUse(p, "").Wanted })
+		if known || p.Protocol != "" {
+			continue // of TCP alone it can be told
+		}
+		if at := w.own.Other(ctx, id, p.HostPort); at.IsValid() {
+			out.No = append(out.No, inUse(p, "a program that listens on "+at.String()))
+		}
+	}
+	return out, done
+}
