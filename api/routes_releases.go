@@ -343,6 +343,18 @@ type Triggered struct {
 	Worker  cluster.WorkerID `json:"worker"`
 }
 
+// WantedSlots returns the numbers of the replicas that are wanted: a group that was made smaller keeps its busiest machines,
+// whatever their numbers.
+func (g *GroupStatus) WantedSlots() map[int]bool {
+	out := make(map[int]bool, g.Wanted)
+	for i := range g.Slots {
+		if x := &g.Slots[i]; !x.Extra {
+			out[x.Index] = true
+		}
+	}
+	return out
+}
+
 // SlotStatus is a replica of a group.
 type SlotStatus struct {
 	Index   int              `json:"index"`

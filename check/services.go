@@ -54,12 +54,12 @@ func lookAtServices(ctx context.Context, cl *client.Client) (Invariant, error) {
 
 // checkGroup looks at the machines of one group that can be heard.
 func checkGroup(i *Invariant, app string, g *api.GroupStatus) {
-	have := map[int]string{}
+	have, wanted := map[int]string{}, g.WantedSlots()
 	for _, x := range g.Slots {
 		replica := fmt.Sprintf("%s, replica %d of group %s", app, x.Index, g.Name)
 		switch {
 		case x.Machine == "" || x.Unheard:
-		case x.Index >= g.Wanted:
+		case g.Wanted == 0 || !wanted[x.Index]:
 			i.broken("%s: it is not wanted, and machine %s of worker %s stands for it", replica, x.Machine, x.Worker)
 		case have[x.Index] != "":
 			i.broken("%s: machines %s and %s stand for it", replica, have[x.Index], x.Machine)

@@ -20,7 +20,7 @@ func TestCheckGroup(t *testing.T) {
 		{"two, one unheard", []api.SlotStatus{{Index: 0, Machine: "a"}, {Index: 0, Machine: "b", Unheard: true}}, nil},
 		{"two", []api.SlotStatus{{Index: 0, Machine: "a"}, {Index: 0, Machine: "b"}},
 			[]string{"shop, replica 0 of group web: machines a and b stand for it"}},
-		{"not wanted", []api.SlotStatus{{Index: 2, Machine: "a", Worker: "w1"}},
+		{"not wanted", []api.SlotStatus{{Index: 2, Extra: true, Machine: "a", Worker: "w1"}},
 			[]string{"shop, replica 2 of group web: it is not wanted, and machine a of worker w1 stands for it"}},
 	} {
 		var i Invariant

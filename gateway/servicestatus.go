@@ -78,9 +78,9 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 
 // fresh counts the replicas of a group that have a machine of the release that is ready, or rests.
 func fresh(g *api.GroupStatus) int {
-	at := map[int]bool{}
+	at, wanted := map[int]bool{}, g.WantedSlots()
 	for _, x := range g.Slots {
-		if x.Machine != "" && !x.Old && x.Held == "" && x.Index < g.Wanted && (x.Ready || x.Asleep) {
+		if x.Machine != "" && !x.Old && x.Held == "" && wanted[x.Index] && (x.Ready || x.Asleep) {
 			at[x.Index] = true
 		}
 	}
@@ -95,7 +95,8 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	wanted, _ := s.InForce()
+	wanted, restarted := s.InForce()
+	standing := a.directory.fleet.Snapshot().Standing(s.App.Name)
 	if wanted != nil {
 		names = slices.DeleteFunc(names, func(n string) bool { return wanted.Group(n) != nil })
 		for i := range wanted.Groups {
@@ -103,7 +104,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 		}
 	}
 	for _, name := range names {
-		g := api.GroupStatus{Name: name, Slots: slots[name]}
+		g, chosen := api.GroupStatus{Name: name, Slots: slots[name]}, []int{}
 		if wanted != nil {
 			group := wanted.Group(name)
 			if group != nil && group.Cron != nil && len(slots[name]) == 0 {
@@ -112,9 +113,10 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 			if group != nil {
 				g.Wanted, g.Image = s.Head.Wanted(group, s.Tenure.Scaled), group.Config.Image
 				g.Lost, g.Autoscale = group.Tells(a.lostAfter), a.autoscale(s, group)
+				chosen = rollout.WantedSlots(name, wanted.Spec(group, restarted), g.Wanted, standing)
 			}
 		}
-		count(&g, wanted != nil)
+		count(&g, chosen, wanted != nil)
 		a.waits(wanted, &g)
 		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
@@ -212,9 +214,9 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	return out
 }
 
-// count fills in the numbers of a group and the replicas that have no machine. known is false where nothing says how
-// many are wanted.
-func count(g *api.GroupStatus, known bool) {
+// count fills in the numbers of a group and the replicas that have no machine. chosen are the numbers of those that are wanted;
+// known is false where nothing says that.
+func count(g *api.GroupStatus, chosen []int, known bool) {
 	best := func(x api.SlotStatus) int { // of several machines of a replica the one that stays is first
 		switch {
 		case x.Ready && !x.Old:
@@ -233,7 +235,7 @@ func count(g *api.GroupStatus, known bool) {
 	have := map[int]bool{}
 	for i := range g.Slots {
 		x := &g.Slots[i]
-		x.Extra = known && (x.Index >= g.Wanted || have[x.Index])
+		x.Extra = known && (!slices.Contains(chosen, x.Index) || have[x.Index])
 		if !x.Extra && !have[x.Index] {
 			g.There++
 			if x.Ready && !x.Old {
@@ -242,7 +244,7 @@ func count(g *api.GroupStatus, known bool) {
 		}
 		have[x.Index] = true
 	}
-	for i := range g.Wanted {
+	for _, i := range chosen {
 		if !have[i] {
 			g.Slots = append(g.Slots, api.SlotStatus{Index: i})
 		}

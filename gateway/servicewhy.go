@@ -167,7 +167,7 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 		out.Why = slot.Held
 		out.Help = []string{logs, "make another release, or have all made anew: \"souk restart --app " +
 			x.of.App.Name + "\""}
-	case slot.Index >= g.Wanted:
+	case !g.WantedSlots()[slot.Index]:
 		out.Why = "it is not wanted any more, and goes once the others are as wanted"
 	case slot.Extra && (slot.Old || slot.Ready):
 		out.Why = "another machine stands for the replica, so it goes"

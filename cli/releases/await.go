@@ -157,10 +157,11 @@ func progressText(s *api.ServiceStatus, group string) string {
 // and why a new one is not ready.
 func readyText(g *api.GroupStatus) string {
 	fresh, old, why := map[int]bool{}, map[int]bool{}, ""
+	wanted := g.WantedSlots()
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		switch {
-		case x.Machine == "" || x.Index >= g.Wanted:
+		case x.Machine == "" || !wanted[x.Index]:
 		case x.Old && (x.Ready || x.Asleep):
 			old[x.Index] = true
 		case !x.Old && (x.Ready || x.Asleep):

@@ -92,15 +92,15 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 // countWhy returns how many replicas are as wanted, and how many are wanted. While a release is rolled out a replica may
 // have two machines.
 func countWhy(w *api.ServiceWhy) (well, wanted int) {
-	groups, counted := map[string]int{}, map[string]bool{}
+	groups, counted := map[string]map[int]bool{}, map[string]bool{}
 	for i := range w.Service.Groups {
 		g := &w.Service.Groups[i]
-		groups[g.Name] = g.Wanted
+		groups[g.Name] = g.WantedSlots()
 		wanted += g.Wanted
 	}
 	for i := range w.Replicas {
 		r := &w.Replicas[i]
-		if slot := slotText(r); r.AsWanted && r.Index < groups[r.Group] && !counted[slot] {
+		if slot := slotText(r); r.AsWanted && groups[r.Group][r.Index] && !counted[slot] {
 			counted[slot] = true
 			well++
 		}

@@ -345,7 +345,7 @@ func (p *pass) scale() {
 		if x.Hand < hand { // what was chosen before somebody set a number is over
 			x = Scaled{}
 		}
-		lacks := p.lacks(name, to.n)
+		lacks := p.lacks(to)
 		if n == to.n && (lacks == "") == (x.Lacks == "") || !p.begun() {
 			continue
 		}
@@ -380,10 +380,10 @@ func (p *pass) mayScale(name string) bool {
 	return false
 }
 
-// lacks says why one of n slots of a group has no machine; "": each has one, or none was refused.
-func (p *pass) lacks(name string, n int) string {
-	for index := range n {
-		slot := Slot{name, index}
+// lacks says why one of the slots of a group has no machine; "": each has one, or none was refused.
+func (p *pass) lacks(to *side) string {
+	for _, index := range to.slots {
+		slot := Slot{to.group.Name, index}
 		if w := p.slots[slot]; w != nil && w.why != nil && len(p.by[slot]) == 0 {
 			return fault.Clip(w.why.Error(), maxLacks)
 		}
@@ -399,13 +399,21 @@ func (w *Want) lacked(standing []Standing) map[Slot]bool {
 		if _, chosen := w.Scaled[g.Name]; !chosen || g.Autoscale == nil {
 			continue
 		}
-		for index := g.Autoscale.Min; index < w.Head.Wanted(g, w.Scaled); index++ {
-			out[Slot{g.Name, index}] = true
+		stands := map[int]bool{}
+		for i := range standing {
+			if m := &standing[i]; m.Group == g.Name && m.Run == "" && !m.goes() {
+				stands[m.Index] = true
+			}
 		}
-	}
-	for i := range standing {
-		if m := &standing[i]; !m.goes() {
-			delete(out, m.slot())
+		filled := len(stands)
+		for _, index := range WantedSlots(g.Name, "", w.Head.Wanted(g, w.Scaled), standing) {
+			if stands[index] {
+				continue
+			}
+			if filled >= g.Autoscale.Min {
+				out[Slot{g.Name, index}] = true
+			}
+			filled++
 		}
 	}
 	return out
@@ -414,6 +422,6 @@ func (w *Want) lacked(standing []Standing) map[Slot]bool {
 // unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
 // on and ends without.
 func (p *pass) unfilled(v *view, to *side) bool {
-	a, w := to.group.Autoscale, p.slots[v.slot]
-	return a != nil && v.slot.Index >= a.Min && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil && !w.gave
+	w := p.slots[v.slot]
+	return to.optional[v.slot.Index] && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil && !w.gave
 }

@@ -40,7 +40,7 @@ func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]b
 	first := map[int]bool{}
 	for _, without := range []bool{true, false} {
 		for i := range views {
-			lacks := old == nil || views[i].slot.Index >= old.n
+			lacks := old == nil || !old.has[views[i].slot.Index]
 			if !views[i].fresh() && !first[i] && lacks == without && b.news < allow {
 				first[i] = true
 				b.news++
@@ -55,5 +55,5 @@ func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]b
 func (p *pass) needsOld(group string, old *side) bool {
 	goal := p.goal[group]
 	return goal != nil && goal.beside && old != nil && goal.group.Order() == StartFirst &&
-		!slices.ContainsFunc(p.by[Slot{group, 0}], func(m *Standing) bool { return m.Spec == old.spec })
+		!slices.ContainsFunc(p.by[Slot{group, goal.slots[0]}], func(m *Standing) bool { return m.Spec == old.spec })
 }

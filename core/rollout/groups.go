@@ -51,14 +51,17 @@ func newPass(s *Steward, now time.Time, want *Want, standing []Standing) *pass {
 
 // side is what the machines of a group are to be by one release.
 type side struct {
-	release string // id
-	group   *Group
-	spec    string
-	n       int  // replicas
-	off     bool // its job is turned off
-	changed bool // the rollout makes its machines anew
-	apart   bool // no request goes to those that are made, until they are admitted
-	beside  bool // a canary of one replica: its old machine stays beside the new one until the step is over
+	release  string // id
+	group    *Group
+	spec     string
+	n        int          // replicas
+	slots    []int        // their numbers, in order, see chooseSlots
+	has      map[int]bool // the same
+	optional map[int]bool // those of them that its autoscale may leave out
+	off      bool         // its job is turned off
+	changed  bool         // the rollout makes its machines anew
+	apart    bool         // no request goes to those that are made, until they are admitted
+	beside   bool         // a canary of one replica: its old machine stays beside the new one until the step is over
 }
 
 // aim says what is in force and what was before it.
@@ -216,7 +219,7 @@ type budget struct {
 // group looks at the slots of a group, and reports whether each is as it is to be. gated is that others come first.
 func (p *pass) group(name string, gated bool) bool {
 	goal, old := p.goal[name], p.old[name]
-	p.lose(goal.group, goal.n)
+	p.lose(goal)
 	views, b := p.survey(goal)
 	goal.apart = old != nil && goal.group.strategy() == BlueGreen
 	b.all = b.ready
@@ -231,7 +234,7 @@ func (p *pass) group(name string, gated bool) bool {
 		p.wanted[v.slot] = true
 		switch {
 		case v.fresh(), first[i]:
-		case old != nil && v.slot.Index < old.n:
+		case old != nil && old.has[v.slot.Index]:
 			to = old
 			v.of, v.others = p.split(v.slot, old)
 			v.ok = len(v.of) > 0 && p.counts(v.of[0], old.group, len(v.others) > 0)
@@ -263,7 +266,7 @@ func (p *pass) makes(s Slot, to *side) bool {
 // survey finds what the slots of a group have.
 func (p *pass) survey(to *side) (views []view, b budget) {
 	b.ready = true
-	for index := range to.n {
+	for _, index := range to.slots {
 		v := view{slot: Slot{to.group.Name, index}}
 		v.of, v.others = p.split(v.slot, to)
 		v.making = p.makes(v.slot, to)
@@ -343,11 +346,12 @@ func (p *pass) done(v *view, to *side) bool {
 }
 
 // lose notes which machines of a group are lost: their worker has not been heard for long enough, and another may be made.
-func (p *pass) lose(g *Group, n int) {
+func (p *pass) lose(to *side) {
+	g := to.group
 	if g.Lost() == Never {
 		return
 	}
-	for index := range n {
+	for _, index := range to.slots {
 		for _, m := range p.by[Slot{g.Name, index}] {
 			if m.Unheard && !p.waits(m.Silent.Add(g.LostWithin(p.want.LostAfter))) {
 				p.lost[m] = true
@@ -563,7 +567,7 @@ func (p *pass) surplus() {
 				p.revive(m)
 				continue
 			}
-			if kept && old != nil && slot.Index < old.n {
+			if kept && old != nil && old.has[slot.Index] {
 				p.revive(m)
 				continue
 			}

@@ -46,7 +46,7 @@ func (p *pass) holds() {
 		listed[list[i].Machine] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.goal)) {
-		for index := range p.goal[name].n {
+		for _, index := range p.goal[name].slots {
 			for _, m := range p.by[Slot{name, index}] {
 				if m.loops() && !listed[m.ID] && len(list) < MaxHeld {
 					changed = true

@@ -77,6 +77,7 @@ func Foresee(now time.Time, want *Want, standing []Standing) Plan {
 	p := newPass(NewSteward(cluster.Term{}), now, want, standing)
 	p.aim()
 	p.notice(standing)
+	p.chooseSlots()
 	p.holds()
 	var out Plan
 	for i := range want.Release.Groups {
@@ -157,9 +158,9 @@ func (p *pass) jobsChanged() (names []string) {
 func (p *pass) plan(to *side) GroupPlan {
 	g := to.group
 	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.Order(), Wanted: to.n}
-	p.lose(g, to.n)
+	p.lose(to)
 	created, doubled, leaves := 0, 0, false
-	for index := range to.n {
+	for _, index := range to.slots {
 		slot := Slot{g.Name, index}
 		of, others := p.split(slot, to)
 		r := ReplicaPlan{Slot: slot, Does: Create, Why: "it has no machine"}
@@ -179,7 +180,7 @@ func (p *pass) plan(to *side) GroupPlan {
 			if silent := g.Silent(p.want.Workers); len(silent) > 0 {
 				r.Why = Awaits(slot, silent)
 			}
-			if old := p.old[g.Name]; old != nil && index < old.n { // it may be made as before, and then be replaced
+			if old := p.old[g.Name]; old != nil && old.has[index] { // it may be made as before, and then be replaced
 				doubled++
 			}
 		}
@@ -193,7 +194,7 @@ func (p *pass) plan(to *side) GroupPlan {
 			continue
 		}
 		out.Now += len(p.by[slot])
-		if slot.Index >= to.n {
+		if !to.has[slot.Index] {
 			out.destroy(p.by[slot], slot.String()+" is not wanted any more")
 		}
 	}

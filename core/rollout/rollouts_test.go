@@ -167,7 +167,7 @@ func (r *rig) hold() {
 	two, none := g.surge(n)
 	serving := map[int]bool{}
 	for _, m := range r.machines {
-		if (m.Ready || m.asleep()) && !m.Cordoned && m.Index < n {
+		if (m.Ready || m.asleep()) && !m.Cordoned {
 			serving[m.Index] = true
 		}
 	}

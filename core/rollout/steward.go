@@ -170,6 +170,7 @@ type Steward struct {
 	rivalry   rivalry
 	stage     stage
 	scalers   map[string]*scaler // by group
+	chosen    map[string][]int   // the numbers of the slots that are wanted, by group
 }
 
 // stage is what a steward remembers of the rollout, beside its slots and machines.
@@ -229,7 +230,7 @@ type machineWork struct {
 func NewSteward(seen cluster.Term) *Steward {
 	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
 		runs: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}, fence: newFence(),
-		scalers: map[string]*scaler{}}
+		scalers: map[string]*scaler{}, chosen: map[string][]int{}}
 }
 
 // Begin takes the steward's term, which all can know of by now.
@@ -270,6 +271,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 		return Next{Held: want.Held, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs, Busy: s.under > 0}
 	}
 	p.notice(p.standing)
+	p.chooseSlots()
 	s.fence.note(p.standing, want.Workers)
 	p.holds()
 	p.scale()

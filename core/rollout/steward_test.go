@@ -133,7 +133,14 @@ func (w *world) mayRemove(t failer, o *Order) {
 	if m := w.machines[o.Machine]; m == nil || held || !settled(m) || first {
 		return
 	}
-	if g == nil || o.Replica.Index >= w.want.Head.Wanted(g, w.want.Scaled) {
+	if g == nil {
+		return
+	}
+	slots := w.steward.chosen[g.Name]
+	if n := w.want.Head.Wanted(g, w.want.Scaled); len(slots) != n {
+		t.Fatalf("%d replicas are wanted, and %v were chosen", n, slots)
+	}
+	if !slices.Contains(slots, o.Replica.Index) {
 		return
 	}
 	for _, m := range w.machines {
@@ -222,8 +229,9 @@ func (w *world) check(t failer) {
 	r := w.releases[in.Release]
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		for index := range w.want.Head.Wanted(g, w.want.Scaled) {
-			want[Slot{g.Name, index}] = r.Spec(g, in.Restarted)
+		spec := r.Spec(g, in.Restarted)
+		for _, index := range WantedSlots(g.Name, spec, w.want.Head.Wanted(g, w.want.Scaled), w.standing()) {
+			want[Slot{g.Name, index}] = spec
 		}
 	}
 	for _, m := range w.machines {

@@ -110,7 +110,7 @@ func (p *pass) holder(of Slot, n claim, goes string) (has *Standing) {
 		if slot.Group == of.Group {
 			continue
 		}
-		if to := p.goal[slot.Group]; to != nil && slot.Index < to.n && to.group.has(n) {
+		if to := p.goal[slot.Group]; to != nil && to.has[slot.Index] && to.group.has(n) {
 			continue // both are to have it, which the workers refuse
 		}
 		for _, m := range p.by[slot] {
@@ -149,7 +149,7 @@ func (p *pass) given(of *side) bool {
 			if name == of.group.Name || !to.group.has(n) {
 				continue
 			}
-			for index := range to.n {
+			for _, index := range to.slots {
 				slot := Slot{name, index}
 				w := p.slots[slot]
 				if w != nil && (w.took != "" || w.makes(to.spec)) ||
