@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -236,7 +237,13 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 		return err
 	}
 	m.begun.Store(true)
-	if m.issuer == nil || !m.identity.Name().Has(pki.Issuer) { // with the CA and without the role nobody believes it
+	if m.issuer != nil && !m.identity.Name().Has(pki.Issuer) { // with the CA and without the role nobody believes it
+		m.o.Log.Warn("the CA is here, and this member's certificate is not an issuer's, so nobody joins or renews here",
+			"next", fmt.Sprintf("souk ca issue %s --role gateway,issuer,worker --out %s, then start the agent again",
+				m.ID(), filepath.Join(m.o.Dir, IdentityDir)))
+		return nil
+	}
+	if m.issuer == nil {
 		return nil
 	}
 	if _, told := m.cluster.Objects().Get(KindIssuer, string(m.ID())); told {

@@ -125,8 +125,10 @@ func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 		}
 		n, err := verify(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
 		if err == nil && !n.Has(Issuer) {
-			err = fault.New(fault.Denied, "issuer", "%s is a member but no issuer; join at the one that holds the CA",
-				n.ID)
+			err = fault.New(fault.Denied, "issuer",
+				"%s is a member, and its certificate is not an issuer's; join at the one that holds the CA, or where "+
+					"that is lost and the CA's copy is put back at %s, there: souk ca issue %s --role "+
+					"gateway,issuer,worker --out DIR/identity, and start its agent again", n.ID, n.ID, n.ID)
 		}
 		return err
 	})

@@ -48,6 +48,7 @@ const keyAgents = "agents"
 //	kill9 NAME             kill -9 it
 //	sees ADDR N            wait until the agent at ADDR knows what N workers have
 //	until CMD...           run CMD until it succeeds; a minute at most
+//	recipe FILE HEADING FIRST LAST [OLD=NEW]...   run what stands below a heading of a document: see scriptRecipe
 //	dig ADDR NAME TYPE WANT, dig-odd ADDR   ask a DNS server; $DNS_A is an address that is free for one
 func TestClusterScripts(t *testing.T) {
 	t.Parallel()
@@ -63,8 +64,9 @@ func TestClusterScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"agent": scriptStartAgent, "gone": scriptGone, "kill9": scriptKillAgent, "sees": scriptSees,
-			"until": scriptUntil,
-			"keep":  scriptKeep, "code": scriptCode, "dig": scriptDig, "dig-odd": scriptDigOdd,
+			"until":  scriptUntil,
+			"recipe": scriptRecipe,
+			"keep":   scriptKeep, "code": scriptCode, "dig": scriptDig, "dig-odd": scriptDigOdd,
 		},
 	})
 }
