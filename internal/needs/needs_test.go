@@ -53,12 +53,12 @@ func (h host) install(env ...string) (code int, said, asked string) {
 // error in CI only.
 func TestInstall(t *testing.T) {
 	apt := `echo "$@" >> ${0%/*}/asked; `
-	const lacks = "This host lacks busybox curl docker-registry "
+	const lacks = "This host lacks busybox crun curl docker-registry "
 	t.Run("a user", func(t *testing.T) {
 		h := newHost(t, "1000")
 		h.program("apt-get", apt)
 		if code, said, asked := h.install(); code != 0 || asked != "" || !strings.Contains(said, lacks) ||
-			!strings.Contains(said, "apt-get install bsdutils busybox-static curl docker-registry") {
+			!strings.Contains(said, "apt-get install bsdutils busybox-static crun curl docker-registry") {
 			t.Errorf("%d, %s, apt-get %s", code, said, asked)
 		}
 		if code, said, _ := h.install("CI=true"); code == 0 {

@@ -98,6 +98,12 @@ func examineEngine(ctx context.Context, path string) cluster.Finding {
 			": install a newer one"
 		return f
 	}
+	if err := Try(ctx, path); err != nil {
+		f.OK, f.Have = false, f.Have+", runs no container: "+fault.As(err).Error()
+		f.Advice = "machines of images do not start by it until it does: have another run them (--containers), or " +
+			"put right what it says"
+		return f
+	}
 	if err := connectable(path, v); err != nil {
 		f.Advice = fault.As(err).Text
 	} else if filepath.Base(path) == DefaultEngine && !mended(v) {

@@ -57,7 +57,7 @@ func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files
 	o := &runc.RestoreOpts{IO: grouped{&own, into}, Detach: true, PidFile: file}
 	o.ImagePath = dir
 	if _, err := e.client(log).Restore(ctx, id, bundle, o); err != nil {
-		return 0, restoreError(log, err)
+		return 0, e.restoreError(log, err)
 	}
 	return readPID(file)
 }
@@ -66,8 +66,8 @@ func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files
 const CodeRestore = "engine_restore"
 
 // restoreError says why a container did not go on from its checkpoint.
-func restoreError(log string, err error) error {
-	why := said(log, err)
+func (e Engine) restoreError(log string, err error) error {
+	why := e.said(log, err)
 	if exit, is := errors.AsType[*runc.ExitError](err); !is || exit.Status > 128 || exit.Status == 0 {
 		return why
 	}

@@ -3,15 +3,14 @@
 package engine
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -22,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime"
 )
 
 // Engine is one OCI runtime, and where it keeps what it knows of its containers. All that lies there may hold secrets,
@@ -60,7 +58,7 @@ func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into
 	}
 	err = e.client(log).Create(ctx, id, bundle, o)
 	if err != nil {
-		return 0, said(log, err)
+		return 0, e.said(log, err)
 	}
 	return readPID(file)
 }
@@ -71,10 +69,32 @@ func (e Engine) Start(ctx context.Context, id, bundle string) error {
 	defer goruntime.UnlockOSThread()
 	log := filepath.Join(bundle, "log")
 	if err := e.client(log).Start(ctx, id); err != nil {
-		return said(log, err)
+		return e.said(log, err)
 	}
 	return nil
 }
+
+// Run makes a container of a bundle, waits until its program ends, and removes it. Its program has no files. The error
+// says why that has not been, or with which code the program ended.
+func (e Engine) Run(ctx context.Context, id, bundle string) error {
+	log := filepath.Join(bundle, "log")
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	o := &runc.CreateOpts{IO: &Files{}}
+	if e.Sandboxes() {
+		o.IO = grouped{&Files{}, nil}
+	}
+	code, err := e.client(log).Run(ctx, id, bundle, o)
+	if err == nil && code == 0 {
+		return nil
+	}
+	if len(errorsIn(log)) > 0 || err == nil {
+		err = e.said(log, fmt.Errorf("it ended with %d: %w", code, cmp.Or(err, errEnded)))
+	}
+	return errors.Join(err, e.Delete(context.WithoutCancel(ctx), id))
+}
+
+var errEnded = errors.New("its program was executed")
 
 // Delete removes what is left of a container, and ends it first should it run. nil when there is none.
 func (e Engine) Delete(ctx context.Context, id string) error {
@@ -122,7 +142,7 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	}
 	err = e.client(log).Exec(ctx, id, *p, o)
 	if err != nil {
-		return c, said(log, err)
+		return c, e.said(log, err)
 	}
 	c.PID, err = readPID(file)
 	return c, err
@@ -174,120 +194,6 @@ func readPID(file string) (int, error) {
 		}
 	}
 	return 0, fault.Wrap(err, fault.Unavailable, "engine", "the container runtime does not say which process it made")
-}
-
-// said makes what a runtime wrote into its log an error: what was wrong with the container, or the runtime's words.
-func said(log string, err error) error {
-	all := errorsIn(log)
-	if len(all) == 0 {
-		return fault.Wrap(err, fault.Unavailable, "engine", "the container runtime failed and does not say why")
-	}
-	msg := all[len(all)-1]
-	if strings.Contains(msg, "uids and gids must be in range") { // runc's own; files may belong to any
-		return fault.New(fault.Precondition, "user",
-			"the container runtime runs nobody with a number above 2147483647: give the machine another user")
-	}
-	_, tried, is := strings.Cut(msg, "exec: ") // then `"name": why`
-	if !is {
-		_, tried, _ = strings.Cut(msg, "failed to load ") // of runsc, then `name: why`
-	}
-	if name, why, found := strings.Cut(tried, ": "); found {
-		switch {
-		case strings.Contains(why, "not found"), strings.Contains(why, "no such file"):
-			return fault.New(fault.Precondition, runtime.CodeNoProgram,
-				"there is no program %s in the image: name one that it has, with its path or in its PATH", name)
-		case strings.Contains(why, "permission denied"), strings.Contains(why, "is a directory"):
-			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
-				"%s in the image cannot be executed: it is a directory, or its user may not (chmod +x)", name)
-		case strings.Contains(why, "exec format error"):
-			return fault.New(fault.Precondition, runtime.CodeNotExecutable,
-				"%s is not a program for this worker (another "+
-					"architecture, or a script without a #! line)", name)
-		}
-	}
-	code := "engine"
-	switch why := initError(msg); {
-	case strings.HasSuffix(msg, "error during container init: %!w(<nil>)") || strings.HasSuffix(msg, notReady):
-		code = codeSilent
-	case why != "" && !slices.ContainsFunc(passing, func(p string) bool { return strings.Contains(why, p) }):
-		code = codeInit
-	}
-	return fault.Wrap(fmt.Errorf("%s: %w", strings.Join(all, ": "), err), fault.Unavailable, code,
-		"the container cannot be made now")
-}
-
-// codeInit is the code of the error of a container whose first process said what was wrong with what it is to be.
-const codeInit = "engine_init"
-
-// initError is what a container's first process said, without the number that each container has; "": nothing.
-func initError(text string) string {
-	_, why, _ := strings.Cut(text, "error during container init: ")
-	return containerNumber.ReplaceAllString(why, "")
-}
-
-// How it ends, with what go-runc adds, and how runc says that there is no directory to begin in.
-var (
-	toolEnd     = regexp.MustCompile(`: \S+ did not terminate successfully.*$`)
-	noDirectory = regexp.MustCompile(`^(?:mkdir|chdir to cwd) \(?"?([^":]+)"?\)?(?: set in config.json failed)?: (.*)$`)
-)
-
-var containerNumber = regexp.MustCompile(`-[0-9a-f]{8}\b`)
-
-// passing are the words of errors that are the host's of this moment.
-var passing = []string{"resource temporarily unavailable", "cannot allocate memory", "no space left",
-	"too many open files", "device or resource busy", "input/output error", "interrupted", "timed out",
-	"no buffer space"}
-
-// Wrong reports whether a container was not made because of what it is to be, as it seems: Refused knows after a second
-// try.
-func Wrong(err error) bool { return fault.CodeOf(err) == codeInit }
-
-// Refused says what is wrong with a container that cannot be made now or later: its first process said the same twice.
-// Else it returns nil.
-func Refused(first, second error) error {
-	if fault.CodeOf(first) != codeInit || fault.CodeOf(second) != codeInit {
-		return nil
-	}
-	why := initError(second.Error())
-	if why != initError(first.Error()) {
-		return nil
-	}
-	why = toolEnd.ReplaceAllString(why, "")
-	if m := noDirectory.FindStringSubmatch(why); m != nil {
-		return fault.New(fault.Precondition, "container",
-			"the program cannot begin in the directory %s: %s; change the image's WORKDIR, or what is there", m[1],
-			m[2])
-	}
-	return fault.New(fault.Precondition, "container",
-		"the container can be made neither now nor later: %s; change the image or the launch", why)
-}
-
-// codeSilent is the code of the error of a container whose first process ended, or was killed, before it said that it
-// was ready or what it lacks. notReady is how runc says so from 1.2 on; before, it says that there was no error.
-const (
-	codeSilent = "engine_silent"
-	notReady   = "procReady not received"
-)
-
-// EndedSilently reports whether a container was not made for no reason that its first process gave: it may be the next
-// time. Its program has not been executed.
-func EndedSilently(err error) bool { return fault.CodeOf(err) == codeSilent }
-
-// errorsIn finds the errors in a log of JSON lines: what a container's first process has said comes before what that
-// means.
-func errorsIn(file string) (all []string) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil
-	}
-	for line := range bytes.Lines(raw) {
-		var l struct{ Level, Msg string }
-		if json.Unmarshal(line, &l) == nil && (l.Level == "error" || l.Level == "fatal") {
-			first, _, _ := strings.Cut(l.Msg, "\n") // runsc adds where in its program that was
-			all = append(all, first)
-		}
-	}
-	return all
 }
 
 // Set gives a command its files. Stdin, Stdout, Stderr and Close make Files what go-runc takes.

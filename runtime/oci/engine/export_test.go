@@ -1,4 +1,4 @@
 package engine
 
 // Said is said, for tests.
-func Said(log string, err error) error { return said(log, err) }
+func (e Engine) Said(log string, err error) error { return e.said(log, err) }

@@ -120,7 +120,7 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 		return c, err
 	}
 	if err := begun(ctx, c.PID, file); err != nil {
-		return c, said(log, err)
+		return c, e.said(log, err)
 	}
 	c.Inside, err = readPID(inside)
 	return c, err
