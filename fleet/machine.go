@@ -41,6 +41,7 @@ type Machine struct {
 	Services []machine.Service // as its config has them, without their checks; read only
 	Failing  bool              // a check that requests depend on does not pass
 	Cordoned bool              // no request goes there
+	From     []string          // other apps whose machines may connect to it; read only
 	// CPU is how much of its CPUs it uses, in per cent, where its group is scaled by that; nil: nobody has told.
 	CPU *int
 	// Load is the number of requests or connections in flight from its worker's proxy to it, as last reported; see
@@ -68,7 +69,7 @@ func Summary(x *machine.Machine) Machine {
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
 		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Unfit: unfit(x), Missed: missed(x),
 		Exit:    exit(x),
-		Failing: x.Failing(), Cordoned: x.Cordoned}
+		Failing: x.Failing(), Cordoned: x.Cordoned, From: x.Config.From()}
 }
 
 // exit returns the exit code of a run that has ended.
@@ -133,6 +134,18 @@ func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 		InstanceID: m.Instance, Version: m.Instance, Replica: m.Replica, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
 		HostStatus: "unreachable", SilentMS: silent.Milliseconds(), Events: []machine.Event{},
 		Config: &machine.Config{}}
+}
+
+// Admits reports whether machines of an app may connect to it: what its own rules say, too, of who reaches it directly.
+func (m *Machine) Admits(app string) bool { return machine.Admits(m.App, m.From, app) }
+
+// IsOf reports whether a machine stands behind the name of its app, or with a group behind that of the group: runs do
+// not, which come and go.
+func (m *Machine) IsOf(group string) bool {
+	if m.Replica == nil {
+		return group == ""
+	}
+	return m.Replica.Run == "" && (group == "" || m.Replica.Group == group)
 }
 
 // Name is the name of a machine in its app.

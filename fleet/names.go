@@ -24,6 +24,9 @@ type Names struct {
 	// V4 returns the IPv4 address that a container of this host has beside its own, by which its neighbours there reach
 	// it; nil: none is known.
 	V4 func(own netip.Addr) netip.Addr
+	// Entries returns where connections to an app, or to one of its groups, come in on this host, as names.View says;
+	// nil: nowhere.
+	Entries func(app, group string) (at names.Entry, known bool)
 }
 
 var _ names.View = (*Names)(nil)
@@ -76,6 +79,14 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 	}
 	host, told := v.at(x, s, v.Host(s, x.Worker))
 	return v.nameOf(x, s, host), told
+}
+
+// Entry returns where connections to an app, or to a group, come in.
+func (v *Names) Entry(app, group string) (at names.Entry, known bool) {
+	if v.Entries == nil {
+		return at, false
+	}
+	return v.Entries(app, group)
 }
 
 // takesRequests reports whether a machine is one that others want when they name its app.

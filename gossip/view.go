@@ -50,6 +50,7 @@ type Machine struct {
 	Services []machine.Service `json:"services,omitempty"`
 	Failing  bool              `json:"failing,omitempty"`
 	Cordoned bool              `json:"cordoned,omitempty"`
+	From     []string          `json:"from,omitempty"`
 	Load     int               `json:"load,omitempty"`
 	CPU      *int              `json:"cpu,omitempty"` // per cent; see package fleet
 }

@@ -124,6 +124,28 @@ func NetworkOf(c *Config) Network {
 	return n
 }
 
+// Admits reports whether machines of an app may connect to a machine of another, or the same, app whose network lets
+// those of from in.
+func Admits(own string, from []string, app string) bool {
+	return app == own || slices.Contains(from, app)
+}
+
+// From returns the other apps that a config lets in; nil for none. They are not changed.
+func (c *Config) From() []string {
+	if c == nil || c.Network == nil {
+		return nil
+	}
+	return c.Network.From
+}
+
+// CheckFrom judges apps that are let in.
+func CheckFrom(apps []string) error {
+	if len(apps) > MaxFrom {
+		return bad("config.network.from has %d apps and may have %d", len(apps), MaxFrom)
+	}
+	return (&Network{From: apps}).checkFrom()
+}
+
 func (c *Config) checkNetwork() error {
 	n := c.Network
 	if n == nil {
@@ -145,12 +167,10 @@ func (c *Config) checkNetwork() error {
 			"ports are its own", mode)
 	case len(n.Publish) > MaxPublish:
 		return bad("config.network.publish has %d ports and may have %d", len(n.Publish), MaxPublish)
-	case len(n.From) > MaxFrom:
-		return bad("config.network.from has %d apps and may have %d", len(n.From), MaxFrom)
 	case len(n.Egress) > MaxEgress:
 		return bad("config.network.egress has %d networks and may have %d", len(n.Egress), MaxEgress)
 	}
-	return first(n.checkPublish(), n.checkFrom(), n.checkEgress())
+	return first(n.checkPublish(), CheckFrom(n.From), n.checkEgress())
 }
 
 func (n *Network) checkPublish() error {

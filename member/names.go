@@ -7,7 +7,6 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/names"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
@@ -18,7 +17,7 @@ const kindApp = "app"
 // nothing is told. leads reports whether who asks reaches containers of another host; nil: of none. v4 is as in
 // fleet.Names.
 func (m *Member) Names(a *netplan.Addresses, leads func(*fleet.Snapshot, cluster.WorkerID) bool,
-	v4 func(netip.Addr) netip.Addr) names.View {
+	v4 func(netip.Addr) netip.Addr) *fleet.Names {
 	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads, V4: v4,
 		Known: func(app string) bool { _, known := m.cluster.Objects().Get(kindApp, app); return known }}
 }

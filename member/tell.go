@@ -144,5 +144,5 @@ func summary(f fleet.Machine) gossip.Machine {
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Port: f.Port(), Apart: f.Apart, KeyMark: f.KeyMark,
 		Replica: f.Replica, Ready: f.Ready, Died: f.Died, Rests: f.Rests, Loops: f.Loops,
 		Deaths: f.Deaths, Evicted: f.Evicted, Ended: f.Ended, Unfit: f.Unfit, Missed: f.Missed, Exit: f.Exit,
-		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, Load: f.Load, CPU: f.CPU}
+		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, From: f.From, Load: f.Load, CPU: f.CPU}
 }

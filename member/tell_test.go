@@ -176,3 +176,22 @@ func TestOddServicesAreLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// TestOddAppsAreNotLetIn: of apps that another member says are let in, all are believed or, where a launch could not have
+// said so, none.
+func TestOddAppsAreNotLetIn(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]int{
+		`[]`: 0, `["shop", "ask"]`: 2, `["shop", "A b"]`: 0, `[""]`: 0,
+		`["shop"` + strings.Repeat(`, "ask"`, machine.MaxFrom) + `]`: 0,
+	} {
+		var x gossip.Machine
+		if err := json.Unmarshal([]byte(`{"id": "m", "state": "started", "from": `+raw+`}`), &x); err != nil {
+			t.Fatal(err)
+		}
+		m := machineOf(x)
+		if len(m.From) != want || want > 0 && !m.Admits("ask") || m.Admits("A b") {
+			t.Errorf("%.80s: %v", raw, m.From)
+		}
+	}
+}

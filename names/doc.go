@@ -9,6 +9,7 @@
 //	           is another: its own, where it has one (AAAA, and A on its own host, where alone that leads there), or of
 //	           its worker's host, which machines share;
 //	           none of those that lead nowhere from this member's host: the name of such a machine has an empty answer
+//	           where there is none, and the app or group has services: A of this host's entry for it, which wakes and leads on
 //	SRV        each one's name and port, for machines whose first service has one (RFC 2782)
 //	TXT        "id=..." "name=..." "worker=..." "region=..." of each
 //

@@ -31,6 +31,14 @@ func (f fixed) Named(app, label string) (Machine, bool) {
 	return Machine{}, false
 }
 
+// Entry has an entry for the apps and groups that "entry." is written before.
+func (f fixed) Entry(app, group string) (at Entry, known bool) {
+	if l, is := f["entry."+strings.TrimPrefix(group+"."+app, ".")]; is {
+		return Entry{V4: l[0].V4, Ports: []uint16{l[0].Port}}, true
+	}
+	return at, false
+}
+
 func shop() fixed {
 	return fixed{"empty": nil, "api.shop": {{ID: "00000000000003", Addr: netip.MustParseAddr("2001:db8::7")}}, "shop": {
 		{ID: "00000000000001", Name: "web", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1"),
@@ -135,6 +143,57 @@ func TestOneIsTold(t *testing.T) {
 	}
 	if got := told(ask("3.web.souk.", at(3))); got != "fd00::3" {
 		t.Errorf("by its own id it is told %q", got)
+	}
+}
+
+// TestTheEntryIsTold where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
+// addresses alone. A machine that would be told itself goes there, where its app has another one.
+func TestTheEntryIsTold(t *testing.T) {
+	self := netip.MustParseAddr("198.18.0.3")
+	near := Machine{ID: "1", V4: self, Addr: netip.MustParseAddr("fd00::1"), Port: 80}
+	away := Machine{ID: "2", Addr: netip.MustParseAddr("fd00::2"), Port: 80}
+	unreached := Machine{ID: "3"}
+	entry := []Machine{{V4: netip.MustParseAddr("198.19.192.1"), Port: 8080}}
+	view := fixed{
+		"asleep": nil, "entry.asleep": entry, "entry.web.asleep": entry, "entry.coming": entry,
+		"near": {near, away}, "entry.near": entry, "away": {away}, "entry.away": entry,
+		"alone": {near}, "entry.alone": entry, "two": {near, unreached}, "entry.two": entry,
+		"shut": nil, "entry.shut": {{Port: 8080}}, // its rules could not be laid
+	}
+	for _, c := range []struct{ name, kind, want string }{
+		{"asleep.souk.", "A", "198.19.192.1"},
+		{"asleep.souk.", "AAAA", "NOERROR"},
+		{"asleep.souk.", "SRV", "1 1 8080 asleep.souk."},
+		{"asleep.souk.", "TXT", "NOERROR"},
+		{"_all.asleep.souk.", "A", "NOERROR"},
+		{"web.asleep.souk.", "A", "198.19.192.1"},
+		{"web.asleep.souk.", "AAAA", "NOERROR"},
+		{"db.asleep.souk.", "A", "NXDOMAIN"},
+		{"coming.souk.", "AAAA", "NOERROR"},
+		{"coming.souk.", "A", "198.19.192.1"},
+		{"away.souk.", "A", "198.19.192.1"},
+		{"away.souk.", "AAAA", "fd00::2"},
+		{"2.away.souk.", "A", "NOERROR"},
+		{"near.souk.", "A", "198.19.192.1"},
+		{"near.souk.", "AAAA", "fd00::2"},
+		{"alone.souk.", "A", "198.18.0.3"},
+		{"alone.souk.", "AAAA", "fd00::1"},
+		{"two.souk.", "A", "198.19.192.1"},
+		{"two.souk.", "AAAA", "NOERROR"},
+		{"shut.souk.", "A", "NOERROR"},
+		{"souk.", "A", "NOERROR"},
+	} {
+		for _, v := range []View{view, Narrow{view}} {
+			q := new(dns.Msg)
+			q.SetQuestion(c.name, dns.StringToType[c.kind])
+			got := told(Answer(v, q, self))
+			if _, narrow := v.(Narrow); narrow && c.want == "198.18.0.3" {
+				c.want = "198.19.192.1" // it may not use the other's
+			}
+			if got != c.want {
+				t.Errorf("%T: %s %s: got %q, want %q", v, c.name, c.kind, got, c.want)
+			}
+		}
 	}
 }
 

@@ -25,6 +25,12 @@ type Machine struct {
 	Unled                    bool       // its V4 leads nowhere for who asks, and is not told
 }
 
+// Entry is where connections come in for an app or a group that no machine's own address leads to.
+type Entry struct {
+	V4    netip.Addr // of this host, for its containers alone; not valid: there is no entry
+	Ports []uint16   // that are open there
+}
+
 // View tells what there is now. Its methods are called from many goroutines.
 type View interface {
 	// Started lists the machines of an app, or of one of its groups where that is not "", that take requests: they are
@@ -33,6 +39,9 @@ type View interface {
 	Started(app, group string, most int) (list []Machine, known bool)
 	// Named returns the started machine of an app that has an id or a name, in lower case.
 	Named(app, label string) (m Machine, found bool)
+	// Entry returns where connections to an app, or to a group where that is not "", come in. known reports whether the
+	// app, or the group, has machines that connections can be led to, or is about to have them.
+	Entry(app, group string) (at Entry, known bool)
 }
 
 // Narrow is a View for containers that may not go out: they reach others by their own addresses alone.
@@ -78,17 +87,20 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 		m.Rcode, m.Authoritative = dns.RcodeRefused, false
 		return m
 	}
-	list, all, known := lookup(v, name)
-	if !known {
+	x := lookup(v, name)
+	rand.Shuffle(len(x.list), func(i, j int) { x.list[i], x.list[j] = x.list[j], x.list[i] })
+	list, self := x.list, false
+	if x.single && (ask.Qtype == dns.TypeA || ask.Qtype == dns.TypeAAAA) {
+		list, self = one(x.list, ask, asker)
+	}
+	for _, one := range list {
+		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, x.app, one)
+	}
+	if len(m.Answer) == 0 || self && len(x.list) > 1 {
+		x.enter(v, m, ask)
+	}
+	if !x.known {
 		m.Rcode = dns.RcodeNameError
-	}
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	if !all && (ask.Qtype == dns.TypeA || ask.Qtype == dns.TypeAAAA) {
-		list = one(list, ask, asker)
-	}
-	app := appOf(name)
-	for _, x := range list {
-		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, app, x)
 	}
 	if len(m.Answer) == 0 {
 		m.Ns = append(m.Ns, soa())
@@ -102,7 +114,7 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 // one leaves of machines in random order the first that has an address of the kind that is asked for. Of several most
 // resolvers take the one that is most like their own, always: so a client would not spread what it asks, and a machine
 // that is one of them would ask itself. It is told itself only where there is no other.
-func one(list []Machine, ask dns.Question, asker netip.Addr) []Machine {
+func one(list []Machine, ask dns.Question, asker netip.Addr) (_ []Machine, itself bool) {
 	var self []Machine
 	for i, m := range list {
 		if m.address(ask.Name, ask.Qtype) == nil {
@@ -112,40 +124,73 @@ func one(list []Machine, ask dns.Question, asker netip.Addr) []Machine {
 			self = list[i : i+1]
 			continue
 		}
-		return list[i : i+1]
+		return list[i : i+1], false
 	}
-	return self
+	return self, len(self) > 0
 }
 
 // every, before a name, asks for all of its machines.
 const every = "_all"
 
-// lookup returns the machines that a canonical name of the zone stands for, and whether all of them are to be told.
-func lookup(v View, name string) (list []Machine, all, known bool) {
+// meant is what a name stands for.
+type meant struct {
+	app, group string // "": none
+	list       []Machine
+	single     bool // one of the machines is to be told, and not all
+	entered    bool // connections may come in at the entry: it is the name of an app, or a group
+	known      bool
+}
+
+// lookup returns what a canonical name of the zone stands for.
+func lookup(v View, name string) (x meant) {
 	labels := dns.SplitDomainName(name)
-	if len(labels) > 2 && labels[0] == every {
-		labels, all = labels[1:], true
+	x.single = len(labels) < 3 || labels[0] != every
+	if !x.single {
+		labels = labels[1:]
 	}
 	switch len(labels) {
 	case 1:
-		return nil, all, true // the zone itself
+		x.known = true // the zone itself
+		return x
 	case 2:
-		list, known = v.Started(labels[0], "", MaxAnswers)
+		x.app = labels[0]
 	case 3:
-		if m, found := v.Named(labels[1], labels[0]); found {
-			return []Machine{m}, all, true
+		x.app, x.group = labels[1], labels[0]
+		if m, found := v.Named(x.app, x.group); found {
+			x.list, x.known = []Machine{m}, true
+			return x
 		}
-		list, known = v.Started(labels[1], labels[0], MaxAnswers)
+	default:
+		return x
 	}
-	return list, all, known
+	x.entered = true
+	x.list, x.known = v.Started(x.app, x.group, MaxAnswers)
+	return x
 }
 
-func appOf(name string) string {
-	labels := dns.SplitDomainName(name)
-	if len(labels) < 2 {
-		return ""
+// enter has an answer tell of the entry where no machine is to be told, or the one that asks alone: by IPv4, so that a
+// client that tries IPv6 first goes on to it.
+func (x *meant) enter(v View, m *dns.Msg, ask dns.Question) {
+	if !x.entered {
+		return
 	}
-	return labels[len(labels)-2]
+	at, known := v.Entry(x.app, x.group)
+	x.known = x.known || known
+	if !known || !x.single || !at.V4.IsValid() {
+		return
+	}
+	switch ask.Qtype {
+	case dns.TypeAAAA:
+		m.Answer = nil
+	case dns.TypeA:
+		m.Answer = []dns.RR{address(ask.Name, at.V4)}
+	case dns.TypeSRV:
+		if len(at.Ports) > 0 {
+			head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
+			m.Answer = []dns.RR{&dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: at.Ports[0], Target: ask.Name}}
+			m.Extra = []dns.RR{address(ask.Name, at.V4)}
+		}
+	}
 }
 
 // add appends what a machine answers to the question.

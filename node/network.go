@@ -89,11 +89,13 @@ func insideAddress(dir string) netip.Addr {
 func (n *Node) names() names.View {
 	neighbours := new(hostnet.Neighbours).Beside
 	if m := n.o.Member; m != nil {
-		return m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
+		v := m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
 			return n.between != nil && n.between.leads(s, w)
 		}, neighbours)
+		v.Entries = n.entryOf
+		return v
 	}
-	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours,
+	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours, Entries: n.entryOf,
 		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },
 		Host:  func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }

@@ -122,6 +122,7 @@ type Node struct {
 	inside   []*names.Server  // where containers find each other; none: nowhere
 	between  *between         // to the containers of other hosts; nil: there is no way
 	opening  *hostnet.Opening // in the host's own firewall; nil: none
+	entry    *entry           // where containers come in for what sleeps or is elsewhere; nil: nowhere
 	workers  []*worker.Worker
 	ports    worker.Ports    // of this host
 	owns     []*fleet.Own    // of workers, where this process is alone
@@ -183,6 +184,9 @@ func (n *Node) open(ctx context.Context) error {
 		return err
 	}
 	if err := n.openProxy(ctx); err != nil {
+		return err
+	}
+	if err := n.openEntry(); err != nil {
 		return err
 	}
 	if err := n.openGateway(ctx, decisions); err != nil {

@@ -25,7 +25,9 @@ type Proxy struct {
 	Certs   *Certs       // nil: nothing is served over TLS
 	Domains []string     // below which each app has its name
 	// Listen opens a port that a service asks for; nil: none is opened.
-	Listen  func(port int) (net.Listener, error)
+	Listen func(port int) (net.Listener, error)
+	// Inside opens what containers of this host come in at, at an address of its loopback; nil: as net.Listen does.
+	Inside  func(addr string) (net.Listener, error)
 	Trusted []netip.Prefix // who may say for whom they ask
 	// ProxyProtocol are whose connections begin with a header of the PROXY protocol
 	ProxyProtocol []netip.Prefix
@@ -131,7 +133,8 @@ func (n *Node) kept(app string) (k proxy.Kept) {
 	if r, _ := s.Applied(); r != nil {
 		for i := range r.Groups {
 			if g := &r.Groups[i]; s.Head.Wanted(g, s.Tenure.Scaled) > 0 && len(g.Config.Services) > 0 {
-				k.Groups = append(k.Groups, g.Config.RoutedServices())
+				k.Groups = append(k.Groups, proxy.KeptGroup{Name: g.Name, Services: g.Config.RoutedServices(),
+					From: g.Config.From()})
 			}
 		}
 	}

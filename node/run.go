@@ -37,6 +37,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	for _, s := range n.inside {
 		g.Go(func() error { return s.Run(gctx) })
 	}
+	if n.entry != nil {
+		g.Go(func() error { return n.entry.run(requests) })
+	}
 	if n.loads != nil {
 		g.Go(func() error { n.loads.Run(gctx); return nil })
 	}

@@ -32,7 +32,8 @@ type Far interface {
 // clients nor machines can send a header that begins with Souk: see ours and dropSouk.
 const (
 	askWake = "wake"
-	toLimit = 256 // bytes of Souk-To
+	askRaw  = "raw" // with CONNECT: what passes is no request, also where the service is one of HTTP
+	toLimit = 256   // bytes of Souk-To
 )
 
 // farOwners are the owners that other members are.
@@ -239,20 +240,25 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 	return out, err
 }
 
-// tunnel connects to a port of a machine of another member.
-func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target) (c net.Conn, err error) {
-	err = f.untilAnswered(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t); return err })
+// tunnel connects to a port of a machine of another member. raw says that what passes is no request, so nobody waits for
+// its end.
+func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target, raw bool) (c net.Conn, err error) {
+	err = f.untilAnswered(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t, raw); return err })
 	return c, err
 }
 
-func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Target) (net.Conn, error) {
+func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Target, isRaw bool) (net.Conn, error) {
 	raw, err := f.dial(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	c := hop.NewConn("", raw)
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Path: "/"}, Host: "souk", Header: http.Header{}}
-	resp, err := hop.Ask(r.WithContext(ctx), c, hop.Field{Name: toHeader, Value: t.String()})
+	fields := []hop.Field{{Name: toHeader, Value: t.String()}}
+	if isRaw {
+		fields = append(fields, hop.Field{Name: askHeader, Value: askRaw})
+	}
+	resp, err := hop.Ask(r.WithContext(ctx), c, fields...)
 	if err != nil {
 		c.Close()
 		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
@@ -385,6 +391,9 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
 	}
 	defer c.Close()
 	p.owner.over(v, func() net.Conn { return c })
+	if r.Header.Get(askHeader) == askRaw {
+		p.owner.upgraded(v)
+	}
 	client, ahead, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		correct(w, err)

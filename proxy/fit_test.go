@@ -211,7 +211,7 @@ func TestAMachineIsAboutToCome(t *testing.T) {
 			if app != "shop" || !wanted.Load() {
 				return k
 			}
-			k.Groups = [][]machine.Service{{service}, {named}}
+			k.Groups = []proxy.KeptGroup{{Services: []machine.Service{service}}, {Services: []machine.Service{named}}}
 			if h := held.Load(); h != nil {
 				k.Held = map[string]proxy.Held{"m1": *h}
 			}
@@ -275,7 +275,7 @@ func TestAPortWhoseMachineIsAboutToCome(t *testing.T) {
 		o.Listen = p.listen
 		o.Kept = func(string) (k proxy.Kept) {
 			if wanted.Load() {
-				k.Groups = [][]machine.Service{{service}}
+				k.Groups = []proxy.KeptGroup{{Services: []machine.Service{service}}}
 			}
 			return k
 		}

@@ -12,8 +12,15 @@ import (
 
 // Kept is what is kept of an app as a service, whether its machines are there or not.
 type Kept struct {
-	Groups [][]machine.Service // the services of each group that is to have machines now
-	Held   map[string]Held     // machines that are kept down, by id
+	Groups []KeptGroup     // with services, which are to have machines now
+	Held   map[string]Held // machines that are kept down, by id
+}
+
+// KeptGroup is one group of a service.
+type KeptGroup struct {
+	Name     string
+	Services []machine.Service
+	From     []string // other apps that its machines let in
 }
 
 // Held says why a machine is kept down, and when it is tried again.
@@ -35,8 +42,12 @@ func (p *Proxy) kept(app string) Kept {
 
 // has reports whether a group that is to have machines answers to a key.
 func (k *Kept) has(key key) bool {
-	for _, services := range k.Groups {
-		if key.match(services) != nil {
+	for _, g := range k.Groups {
+		if key.inside.port != 0 && (key.group != "" && key.group != g.Name ||
+			!machine.Admits(key.app, g.From, key.from)) {
+			continue
+		}
+		if key.match(g.Services) != nil {
 			return true
 		}
 	}

@@ -22,6 +22,7 @@ type key struct {
 	app  string
 	host string // one of services[].hosts; "": the app's own name
 	port int    // of a door of one port; 0: HTTP by host
+	inside
 }
 
 // match returns the service of a machine that a key means; nil: it has none.
@@ -29,6 +30,10 @@ func (k key) match(services []machine.Service) *machine.Service {
 	for i := range services {
 		s := &services[i]
 		switch {
+		case k.inside.port != 0:
+			if s.InternalPort == k.inside.port && s.Protocol != "udp" {
+				return s
+			}
 		case k.port != 0:
 			if hasPort(s, k.port) {
 				return s
@@ -39,6 +44,14 @@ func (k key) match(services []machine.Service) *machine.Service {
 		}
 	}
 	return nil
+}
+
+// serviceOf returns the service of a machine that a key means; nil: the machine is not meant.
+func (k key) serviceOf(m *fleet.Machine) *machine.Service {
+	if k.inside.port != 0 && (!m.IsOf(k.group) || !m.Admits(k.from)) {
+		return nil
+	}
+	return k.match(m.Services)
 }
 
 func hasPort(s *machine.Service, port int) bool {
@@ -188,7 +201,7 @@ func (x *pool) refresh(now time.Time) {
 	x.snapshot = s
 	facts := make([]fact, 0, len(x.facts))
 	for m := range s.MachinesOf(x.key.app) {
-		if x.key.match(m.Services) != nil {
+		if x.key.serviceOf(m) != nil {
 			w, _ := s.Worker(m.Worker)
 			facts = append(facts, fact{m, w})
 		}

@@ -257,7 +257,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	switch {
 	case !b.own && b.h2:
 		return hop.RoundTrip(w, r, p.h2.to(b, func(ctx context.Context) (net.Conn, error) {
-			return p.far.tunnel(ctx, b.worker, b.Target)
+			return p.far.tunnel(ctx, b.worker, b.Target, false)
 		}))
 	case !b.own:
 		return p.far.carry(ctx, w, r, b)

@@ -48,7 +48,7 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 		}
 		_ = client.SetDeadline(time.Time{})
 	}
-	g, c, err := x.connect(ctx)
+	g, c, err := x.connect(ctx, routing.Ask{Source: sourceOf(x.client)})
 	if x.err = err; err != nil {
 		x.code = statusOf(fault.As(err))
 		return
@@ -65,9 +65,9 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 }
 
 // connect connects to one machine after another until one takes the connection.
-func (x *exchange) connect(ctx context.Context) (*grant, net.Conn, error) {
+func (x *exchange) connect(ctx context.Context, ask routing.Ask) (*grant, net.Conn, error) {
 	until := x.holdUntil()
-	g, err := x.p.pool(x.key).acquire(ctx, until, routing.Ask{Source: sourceOf(x.client)})
+	g, err := x.p.pool(x.key).acquire(ctx, until, ask)
 	for err == nil {
 		x.backend, x.held = g.backend, g.held
 		if g.woke != nil {
@@ -91,7 +91,7 @@ func (x *exchange) connect(ctx context.Context) (*grant, net.Conn, error) {
 // until it is closed.
 func (p *Proxy) dial(ctx context.Context, b *backend) (net.Conn, error) {
 	if !b.own {
-		return p.far.tunnel(ctx, b.worker, b.Target)
+		return p.far.tunnel(ctx, b.worker, b.Target, true)
 	}
 	m, v, err := p.owner.enter(ctx, b.Target)
 	if err != nil {
@@ -103,5 +103,6 @@ func (p *Proxy) dial(ctx context.Context, b *backend) (net.Conn, error) {
 		return nil, err
 	}
 	p.owner.over(v, func() net.Conn { return c })
+	p.owner.upgraded(v)
 	return &counted{Conn: c, left: func() { p.owner.leave(v) }}, nil
 }

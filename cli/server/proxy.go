@@ -69,7 +69,8 @@ type proxyDoors struct {
 
 // plan opens what requests come in at.
 func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
-	how := &node.Proxy{Domains: o.Domains, Sample: o.Sample}
+	how := &node.Proxy{Domains: o.Domains, Sample: o.Sample,
+		Inside: func(addr string) (net.Listener, error) { return listen("inside", addr) }}
 	if o.Sample < 0 || o.Sample > 1 {
 		return p, cli.Usagef("--access-log-share is 0 to 1, not %v", o.Sample)
 	}

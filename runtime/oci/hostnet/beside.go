@@ -12,9 +12,19 @@ import (
 // Beside returns the IPv4 address of the container of this host that has an IPv6 address; not valid: there is none.
 func Beside(v6 netip.Addr) netip.Addr { return pairs()[v6] }
 
-// pairs are the IPv4 addresses of this host's containers by their IPv6 ones. The host gives the first, and alone knows
-// them. The kernel is asked who is at the other end of each link: nobody but souk says so with this hardware address.
+// pairs are the IPv4 addresses of this host's containers by their IPv6 ones.
 func pairs() map[netip.Addr]netip.Addr {
+	all := byLink()
+	out := make(map[netip.Addr]netip.Addr, len(all))
+	for _, at := range all {
+		out[at.V6] = at.V4
+	}
+	return out
+}
+
+// byLink are the addresses of this host's containers by their links. The host gives the IPv4 ones, and alone knows them.
+// The kernel is asked who is at the other end of each link: nobody but souk says so with this hardware address.
+func byLink() map[int]Addresses {
 	four, err := netlink.NeighList(0, unix.AF_INET)
 	if err != nil {
 		return nil
@@ -23,16 +33,16 @@ func pairs() map[netip.Addr]netip.Addr {
 	if err != nil {
 		return nil
 	}
-	byLink := make(map[int]netip.Addr, len(four))
+	all := make(map[int]netip.Addr, len(four))
 	for _, n := range four {
 		if a, ok := netip.AddrFromSlice(n.IP); ok && isPeer(n) && Private.Contains(a.Unmap()) {
-			byLink[n.LinkIndex] = a.Unmap()
+			all[n.LinkIndex] = a.Unmap()
 		}
 	}
-	out := make(map[netip.Addr]netip.Addr, len(byLink))
+	out := make(map[int]Addresses, len(all))
 	for _, n := range six {
-		if a, ok := netip.AddrFromSlice(n.IP); ok && isPeer(n) && byLink[n.LinkIndex].IsValid() {
-			out[a] = byLink[n.LinkIndex]
+		if a, ok := netip.AddrFromSlice(n.IP); ok && isPeer(n) && all[n.LinkIndex].IsValid() {
+			out[n.LinkIndex] = Addresses{V4: all[n.LinkIndex], V6: a}
 		}
 	}
 	return out
@@ -65,4 +75,29 @@ func (n *Neighbours) Beside(v6 netip.Addr) netip.Addr {
 		v4 = n.pairs[v6]
 	}
 	return v4
+}
+
+// Owners tells which container has an IPv4 address now. What is kept is by links, whose numbers the kernel gives once, so
+// an address that was another container's a moment ago is never taken for that one's.
+type Owners struct {
+	mu    sync.Mutex
+	links map[int]Addresses
+}
+
+// Of returns the IPv6 address of the container of this host that has an IPv4 address; not valid: there is none.
+func (o *Owners) Of(v4 netip.Addr) (none netip.Addr) {
+	rs, err := netlink.RouteGet(v4.AsSlice())
+	if err != nil || len(rs) == 0 {
+		return none
+	}
+	link := rs[0].LinkIndex
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.links[link].V4 != v4 {
+		o.links = byLink()
+	}
+	if at := o.links[link]; at.V4 == v4 {
+		return at.V6
+	}
+	return none
 }

@@ -37,6 +37,9 @@ import (
 // internet (RFC 2544), nor of a network that a host is likely to be in.
 var Private = netip.MustParsePrefix("198.18.0.0/15")
 
+// Entries are the last of these addresses, which no container has: see Entry.
+var Entries = netip.MustParsePrefix("198.19.192.0/18")
+
 // Net is the network of one worker's containers. All methods are for the network namespace that their thread is in.
 type Net struct {
 	tree string

@@ -140,17 +140,11 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 	if err := netlink.RouteReplace(r); err != nil {
 		return v4, fmt.Errorf("a route to %s: %w", v6, err)
 	}
-	sum := sha256.Sum256([]byte(container))
-	first, base := binary.BigEndian.Uint32(sum[:]), Private.Addr().As4()
-	size := uint32(1) << (32 - Private.Bits())
 	for i := range uint32(maxTries) {
-		n := (first + i) % size
-		if last := byte(n); last == 0 || last == 255 {
-			continue // some think of all others there
+		var usable bool
+		if v4, usable = candidate(container, i); !usable {
+			continue
 		}
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+n)
-		v4 = netip.AddrFrom4(b)
 		// What the host itself says by IPv4 comes from its loopback, and so by its rules from the link's own address: a
 		// host need not have any other.
 		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v4)),
@@ -167,6 +161,16 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 }
 
 const maxTries = 4096
+
+// candidate is the address that a container gets where those before it are taken.
+func candidate(container string, i uint32) (v4 netip.Addr, usable bool) {
+	sum, base := sha256.Sum256([]byte(container)), Private.Addr().As4()
+	size := uint32(1)<<(32-Private.Bits()) - uint32(1)<<(32-Entries.Bits())
+	n := (binary.BigEndian.Uint32(sum[:]) + i) % size
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+n)
+	return netip.AddrFrom4(b), b[3] != 0 && b[3] != 255 // some think of all others there
+}
 
 // tell tells the host's end who is at the other.
 func (l *link) tell(addrs ...netip.Addr) error {

@@ -375,6 +375,7 @@ func ofContainer(n *netplan.Network) []chain {
 	if !n.Closed {
 		out = append(out, both(to(Private), accept()))
 	}
+	out = append(out, both(to(Entries), accept())) // whom it leads to decides, as by IPv6
 	if at := n.Nameserver(); at.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 			out = append(out, both(to(host(at)), toPort(p, 53), accept()))

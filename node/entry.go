@@ -1,0 +1,369 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/journal"
+	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/proxy"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
+	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+)
+
+// entry is where the containers of this host come in for apps and groups that no machine's own address leads to: those
+// that sleep, and those that listen by IPv4 on another host. Each has an address of hostnet.Entries from when it is first
+// asked for by name. The address is this host's alone, and stays the same: some clients ask for a name once.
+type entry struct {
+	proxy     *proxy.Proxy
+	fleet     *fleet.Fleet
+	addresses *netplan.Addresses
+	rules     *hostnet.Entry
+	ln        net.Listener
+	file      string
+	log       *slog.Logger
+	begun     time.Time
+	owners    hostnet.Owners
+
+	mu     sync.Mutex
+	byName map[entryName]*entered
+	byAddr map[netip.Addr]*entered
+	open   []netip.AddrPort // as last laid
+	failed string           // why the rules were not laid; "": they were
+	askers map[netip.Addr]asker
+}
+
+type entryName struct{ App, Group string }
+
+// entered is an app or a group that has an address.
+type entered struct {
+	entryName
+	At    netip.Addr `json:"at"`
+	Ports []uint16   `json:"ports"` // that are open there
+	used  time.Time  // when its name was last asked for
+}
+
+// asker is a machine of this host.
+type asker struct{ app, id string }
+
+// Bounds of an entry.
+const (
+	maxEntered = 4096 // names that have an address; beyond it the one that was told of longest ago loses it
+	maxAskers  = 65536
+	entryPace  = 50 * time.Millisecond // between two looks at which ports are to be open
+	// Ports that were open stay so for this long after a start: not all have told what they have.
+	entryGrace = 10 * time.Second
+	entryPort  = 4256
+	entryFile  = "entries.json" // below the process's directory
+)
+
+// openEntry makes the entry, where containers have a network and there is a proxy that leads on from it.
+func (n *Node) openEntry() error {
+	if n.network == nil || n.network.Lacks != nil || n.proxy == nil {
+		return nil
+	}
+	listen := n.o.Proxy.Inside
+	if listen == nil {
+		listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	at := netip.AddrPortFrom(insideAddress(n.network.Realm), entryPort)
+	ln, err := listen(at.String())
+	if err != nil {
+		n.o.Log.Warn("another port is taken for connections of containers to what sleeps or is elsewhere", "instead of",
+			at, "err", err)
+		if ln, err = listen(netip.AddrPortFrom(at.Addr(), 0).String()); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for containers", at.Addr())
+		}
+	}
+	n.closers = append(n.closers, func() error { ln.Close(); return nil })
+	if at, err = netip.ParseAddrPort(ln.Addr().String()); err != nil {
+		return fault.Wrap(err, fault.Internal, "listen", "%s is no address", ln.Addr())
+	}
+	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, ln: ln, file: n.below(entryFile),
+		log: n.o.Log, begun: time.Now(), byName: map[entryName]*entered{}, byAddr: map[netip.Addr]*entered{},
+		askers: map[netip.Addr]asker{},
+		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, at)}
+	e.read()
+	n.entry = e
+	return nil
+}
+
+// entryOf is what names tell of an app or a group.
+func (n *Node) entryOf(app, group string) (at names.Entry, known bool) {
+	if n.entry == nil {
+		return at, false
+	}
+	return n.entry.at(app, group)
+}
+
+// read takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client that
+// keeps an address has to ask for the name again.
+func (e *entry) read() {
+	raw, err := os.ReadFile(e.file)
+	var list []*entered
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		e.log.Warn("which addresses apps have for containers of this host is forgotten", "file", e.file, "err", err)
+		return
+	}
+	for _, x := range list[:min(len(list), maxEntered)] {
+		if x != nil && hostnet.Entries.Contains(x.At) && e.byAddr[x.At] == nil && e.byName[x.entryName] == nil {
+			x.used = e.begun
+			e.byName[x.entryName], e.byAddr[x.At] = x, x
+		}
+	}
+}
+
+// write keeps what is told for the next process. It is called with the lock.
+func (e *entry) write() {
+	list := make([]*entered, 0, len(e.byName))
+	for _, x := range e.byName {
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b *entered) int { return a.At.Compare(b.At) })
+	raw, err := json.Marshal(list)
+	if err == nil {
+		err = journal.WriteWhole(e.file, raw, 0o600)
+	}
+	if err != nil {
+		e.log.Warn("which addresses apps have for containers of this host cannot be kept", "file", e.file, "err", err)
+	}
+}
+
+// at returns where an app, or a group, is entered: its ports are open when it is told.
+func (e *entry) at(app, group string) (at names.Entry, known bool) {
+	ports := e.proxy.PortsInside(app, group)
+	if len(ports) == 0 {
+		return at, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.byName[entryName{app, group}]
+	if x == nil {
+		x = e.enter(entryName{app, group})
+	}
+	x.used = time.Now()
+	if !slices.Equal(ports, x.Ports) {
+		x.Ports = ports
+		e.write()
+		e.apply(false)
+	} else if e.failed != "" {
+		e.apply(false)
+	}
+	if at.Ports = ports; e.failed == "" {
+		at.V4 = x.At
+	}
+	return at, true
+}
+
+// enter gives an app or a group an address: the one that follows from its name, or the next one that is free. It is
+// called with the lock.
+func (e *entry) enter(name entryName) *entered {
+	if len(e.byName) >= maxEntered {
+		var oldest *entered
+		for _, x := range e.byName {
+			if oldest == nil || x.used.Before(oldest.used) {
+				oldest = x
+			}
+		}
+		e.forget(oldest)
+	}
+	sum := sha256.Sum256([]byte(name.App + "\x00" + name.Group))
+	base := hostnet.Entries.Addr().As4()
+	size := uint32(1) << (32 - hostnet.Entries.Bits())
+	for i := binary.BigEndian.Uint32(sum[:]); ; i++ {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+i%size)
+		at := netip.AddrFrom4(b)
+		if b[3] == 0 || b[3] == 255 || e.byAddr[at] != nil { // some think of all others there
+			continue
+		}
+		x := &entered{entryName: name, At: at}
+		e.byName[name], e.byAddr[at] = x, x
+		return x
+	}
+}
+
+func (e *entry) forget(x *entered) {
+	delete(e.byName, x.entryName)
+	delete(e.byAddr, x.At)
+}
+
+// apply has the ports be open that those are said to have who have an address. It is called with the lock.
+func (e *entry) apply(anew bool) {
+	e.open = e.open[:0]
+	for _, x := range e.byName {
+		for _, port := range x.Ports {
+			e.open = append(e.open, netip.AddrPortFrom(x.At, port))
+		}
+	}
+	why := ""
+	if err := e.rules.Apply(e.open, anew); err != nil {
+		if why = err.Error(); why != e.failed {
+			e.log.Warn("containers do not reach what sleeps or is elsewhere", "err", err)
+		}
+	}
+	e.failed = why
+}
+
+// run serves connections, and has the ports be open that services have, until ctx ends.
+func (e *entry) run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- e.proxy.ServeInside(ctx, e.ln, e.asked) }()
+	mend := time.NewTicker(mendEvery)
+	defer mend.Stop()
+	removed := make(chan struct{}, 1)
+	go e.rules.Watch(ctx, func() {
+		select {
+		case removed <- struct{}{}:
+		default:
+		}
+	})
+	for anew := true; ; {
+		s := e.fleet.Snapshot()
+		e.follow(anew)
+		select {
+		case err := <-served:
+			e.leave()
+			return err
+		case <-s.Past():
+			anew = false
+		case <-mend.C:
+			anew = true
+		case <-removed:
+			anew = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(entryPace):
+		}
+	}
+}
+
+// follow has the ports be open that services have now.
+func (e *entry) follow(anew bool) {
+	e.mu.Lock()
+	list := make([]*entered, 0, len(e.byName))
+	for _, x := range e.byName {
+		list = append(list, x)
+	}
+	e.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	ports := make(map[entryName][]uint16, len(list))
+	for _, x := range list {
+		ports[x.entryName] = e.proxy.PortsInside(x.App, x.Group)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	changed := false
+	for name, now := range ports {
+		x := e.byName[name]
+		if x == nil || slices.Equal(now, x.Ports) || len(now) < len(x.Ports) && time.Since(e.begun) < entryGrace {
+			continue
+		}
+		x.Ports, changed = now, true
+	}
+	if changed {
+		e.write()
+	}
+	if changed || anew || e.failed != "" {
+		e.apply(anew)
+	}
+}
+
+// leave removes the rules where no container is left that could use them.
+func (e *entry) leave() {
+	s := e.fleet.Snapshot()
+	for w := range s.Workers() {
+		if !w.Own {
+			continue
+		}
+		for x := range s.MachinesAt(w.ID, "") {
+			if x.Apart {
+				return
+			}
+		}
+	}
+	if err := e.rules.Remove(); err != nil {
+		e.log.Warn("the rules of the entry of containers could not be removed", "err", err)
+	}
+}
+
+// asked tells what a connection is for, and whose it is: by where it was made to, which the kernel knows, and by the
+// address that it comes from, with which nobody else may send.
+func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
+	raw, is := c.(syscall.Conn)
+	if !is {
+		return to, fault.New(fault.Internal, "entry", "the connection is none of the kernel's")
+	}
+	at, err := hostnet.Asked(raw)
+	if err != nil {
+		return to, fault.Wrap(err, fault.Invalid, "entry", "the connection was not made to an address of an app")
+	}
+	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return to, fault.Wrap(err, fault.Internal, "entry", "%s is no address", c.RemoteAddr())
+	}
+	own := e.owners.Of(from.Addr().Unmap())
+	who, known := e.askerAt(own)
+	if !known {
+		return to, fault.New(fault.Denied, "entry", "%s is not the address of a machine of this host", from.Addr())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.byAddr[at.Addr()]
+	if x == nil {
+		return to, fault.New(fault.NotFound, "entry", "no app has the address %s here any more", at.Addr())
+	}
+	return proxy.Inside{App: x.App, Group: x.Group, Port: int(at.Port()), From: who.app, Machine: who.id,
+		Client: from.Addr().Unmap()}, nil
+}
+
+// askerAt returns the machine of this host that has an address, which follows from its app and its id.
+func (e *entry) askerAt(own netip.Addr) (who asker, known bool) {
+	if !own.IsValid() {
+		return who, false
+	}
+	e.mu.Lock()
+	who, known = e.askers[own]
+	e.mu.Unlock()
+	if known {
+		return who, true
+	}
+	s, all := e.fleet.Snapshot(), map[netip.Addr]asker{}
+	var ids []cluster.WorkerID
+	for w := range s.Workers() {
+		if w.Own {
+			ids = append(ids, w.ID)
+		}
+	}
+	for x := range s.AllMachines() {
+		if x.Apart && slices.Contains(ids, x.Worker) && len(all) < maxAskers {
+			all[e.addresses.Machine(x.App, x.ID)] = asker{x.App, x.ID}
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.askers = all
+	who, known = all[own]
+	return who, known
+}

@@ -1,0 +1,234 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/strangers"
+)
+
+// Inside is what a connection of a machine of this host asks for: a port of an app, or of one of its groups, that is a
+// service's internal one.
+type Inside struct {
+	App, Group string
+	Port       int
+	From       string     // the app of the machine that asks
+	Machine    string     // its id
+	Client     netip.Addr // its address
+}
+
+// inside names the machines behind a port inside: those that let an app in. The zero one names none.
+type inside struct {
+	port  int
+	group string // "": of all groups
+	from  string
+}
+
+// Bounds of connections inside.
+const (
+	maxInside    = 16384 // at once
+	maxInsideOne = 2048  // of one machine
+	maxPortsOf   = 64    // of an app or a group
+	deniedLines  = 5     // in the log at once, and one more each deniedEvery
+	deniedEvery  = 10 * time.Second
+)
+
+// PortsInside returns the ports by which other machines may ask for an app, or for one of its groups, in order: the
+// internal ones of its services over TCP. There are none of an app without services.
+func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
+	add := func(services []machine.Service) {
+		for i := range services {
+			s := &services[i]
+			port := uint16(s.InternalPort)
+			if s.Protocol != "udp" && int(port) == s.InternalPort && port != 0 && len(ports) < maxPortsOf &&
+				!slices.Contains(ports, port) {
+				ports = append(ports, port)
+			}
+		}
+	}
+	for m := range p.o.Fleet.Snapshot().MachinesOf(app) {
+		if m.IsOf(group) {
+			add(m.Services)
+		}
+	}
+	for _, g := range p.kept(app).Groups {
+		if group == "" || g.Name == group {
+			add(g.Services)
+		}
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+// ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
+func (p *Proxy) ServeInside(ctx context.Context, ln net.Listener, asked func(net.Conn) (Inside, error)) error {
+	in := &insideDoor{p: p, asked: asked, of: map[netip.Addr]int{},
+		log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
+	defer in.served.Wait()
+	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	for {
+		c, err := ln.Accept()
+		switch {
+		case err == nil && !in.enter(c):
+			reset(c)
+		case err == nil:
+			in.served.Go(func() { defer in.leave(c); in.serve(ctx, c) })
+		case ctx.Err() != nil:
+			return nil
+		case !passes(err):
+			return fault.Wrap(err, fault.Unavailable, "listen", "connections of containers are not taken any more")
+		default: // out of descriptors: wait for some to be closed
+			pause(ctx, 50*time.Millisecond)
+		}
+	}
+}
+
+// insideDoor is where machines of this host ask for others.
+type insideDoor struct {
+	p      *Proxy
+	asked  func(net.Conn) (Inside, error)
+	log    *slog.Logger
+	served sync.WaitGroup
+
+	mu  sync.Mutex
+	all int
+	of  map[netip.Addr]int // by who asks
+}
+
+// enter counts a connection in, unless there are too many.
+func (d *insideDoor) enter(c net.Conn) bool {
+	who := strangers.HostOf(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all >= maxInside || d.of[who] >= maxInsideOne {
+		return false
+	}
+	d.all++
+	d.of[who]++
+	return true
+}
+
+func (d *insideDoor) leave(c net.Conn) {
+	who := strangers.HostOf(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all--
+	if d.of[who]--; d.of[who] == 0 {
+		delete(d.of, who)
+	}
+}
+
+// reset closes a connection so that the other end sees that it was refused.
+func reset(c net.Conn) {
+	if t, is := c.(interface{ SetLinger(sec int) error }); is {
+		_ = t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// serve leads one connection to a machine, and closes it.
+func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
+	to, err := d.asked(client)
+	if err != nil {
+		d.log.Warn("a connection of a container is for nobody", "from", client.RemoteAddr().String(), "err", err)
+		reset(client)
+		return
+	}
+	defer context.AfterFunc(ctx, func() { client.Close() })()
+	name := to.App
+	if to.Group != "" {
+		name = to.Group + "." + to.App
+	}
+	x := &exchange{p: d.p, door: &Door{p: d.p}, began: time.Now(), id: ulid.Make().String(), client: to.Client.String(),
+		key: key{app: to.App, inside: inside{to.Port, to.Group, to.From}},
+		r:   &http.Request{Proto: "tcp", Host: net.JoinHostPort(name+".souk", strconv.Itoa(to.Port)), URL: noURL}}
+	defer d.p.record(x)
+	g, c, err := x.connectInside(ctx, to)
+	if x.err = err; err != nil {
+		f := fault.As(err)
+		x.code = statusOf(f)
+		d.log.Warn("a connection of a machine to another is refused", "from", to.From, "machine", to.Machine,
+			"to", x.r.Host, "why", f.Text)
+		reset(client)
+		return
+	}
+	defer g.done()
+	defer c.Close()
+	x.code, x.first = http.StatusOK, time.Now()
+	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: c})
+	client.Close()
+}
+
+// connectInside connects to a machine that lets in who asks.
+func (x *exchange) connectInside(ctx context.Context, to Inside) (*grant, net.Conn, error) {
+	if err := x.p.admits(to); err != nil {
+		return nil, nil, err
+	}
+	return x.connect(ctx, routing.Ask{Not: x.p.besides(x.key, to.Machine)})
+}
+
+// admits returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is about to
+// come.
+func (p *Proxy) admits(to Inside) error {
+	known := false
+	may := func(services []machine.Service, from []string) bool {
+		if (key{inside: inside{port: to.Port}}).match(services) == nil {
+			return false
+		}
+		known = true
+		return machine.Admits(to.App, from, to.From)
+	}
+	for m := range p.o.Fleet.Snapshot().MachinesOf(to.App) {
+		if m.IsOf(to.Group) && may(m.Services, m.From) {
+			return nil
+		}
+	}
+	for _, g := range p.kept(to.App).Groups {
+		if (to.Group == "" || g.Name == to.Group) && may(g.Services, g.From) {
+			return nil
+		}
+	}
+	if !known {
+		return fault.New(fault.NotFound, "service", "app %s has no service with the internal port %d", to.App, to.Port)
+	}
+	return fault.New(fault.Denied, "network_from", "app %s does not let machines of app %s in; to let them, set "+
+		"network = { from = [%q] } in the group's section of its souk.toml, or --allow-from %s", to.App, to.From,
+		to.From, to.From)
+}
+
+// besides returns the id of a machine that asks for its own app where another machine can serve it, so that it does not
+// get itself.
+func (p *Proxy) besides(k key, asks string) string {
+	s, self := p.o.Fleet.Snapshot(), false
+	for m := range s.MachinesOf(k.app) {
+		if m.ID == asks {
+			self = true
+			break
+		}
+	}
+	if !self {
+		return ""
+	}
+	for m := range s.MachinesOf(k.app) {
+		svc := k.serviceOf(m)
+		if w, known := s.Worker(m.Worker); m.ID == asks || svc == nil || !known {
+			continue
+		} else if b := backendOf(m, svc, w.Reachable()); b.Able() {
+			return asks
+		}
+	}
+	return ""
+}
