@@ -136,6 +136,13 @@ func refuse() rule {
 	return rule{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
 }
 
+// refused are the rules that refuse what when asks for. A client's connection by IPv6 gets a reset: of an error by ICMP
+// the kernel takes no note while connect is busy, and tries again after a second.
+func refused(when rule) []rule {
+	tcp6 := both(ipv6(), meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_TCP)))
+	return []rule{both(tcp6, when, reset()), both(when, refuse())}
+}
+
 // reset refuses a connection as a port does where nothing listens: a client tries its next address at once.
 func reset() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
@@ -313,7 +320,7 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 		both(fromGroup(g), forwarded(), refuse()),             // one that leads on, to whatever
 	}
 	for _, p := range metadata {
-		forward = append(forward, both(fromGroup(g), to(p), refuse()))
+		forward = append(forward, refused(both(fromGroup(g), to(p)))...)
 	}
 	forward = append(forward,
 		both(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
@@ -322,7 +329,9 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	forward = append(forward,
 		both(fromGroup(g), toGroup(g), refuse()),
 		both(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
-		both(fromGroup(g), to(cluster), refuse()), // nobody has this address
+	)
+	forward = append(forward, refused(both(fromGroup(g), to(cluster)))...) // nobody has this address
+	forward = append(forward,
 		both(fromGroup(g), accept()),
 		both(fromGroup(r.tunnel), toGroup(g), from(cluster), accept()), // whom it comes to decides
 		both(toGroup(g), forwarded(), accept()),
@@ -365,7 +374,7 @@ func ofContainer(n *netplan.Network) []chain {
 	for _, p := range n.Allow {
 		in = append(in, both(from(p), accept()))
 	}
-	in = append(in, both(from(n.Cluster), refuse())) // by IPv4 the host decides: see fourSets
+	in = append(in, refused(from(n.Cluster))...) // by IPv4 the host decides: see fourSets
 	out := []rule{
 		both(meta(expr.MetaKeyOIFNAME, equal([]byte("lo\x00")...)), accept()),
 		both(known(), accept()),
@@ -382,13 +391,13 @@ func ofContainer(n *netplan.Network) []chain {
 		}
 	}
 	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
-		out = append(out, both(to(p), refuse()))
+		out = append(out, refused(to(p))...)
 	}
 	if n.Closed {
 		for _, p := range n.Egress {
 			out = append(out, both(to(p), accept()))
 		}
-		out = append(out, refuse())
+		out = append(out, refused(nil)...)
 	}
 	return []chain{
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, in},
