@@ -43,3 +43,6 @@ func (p *Proxy) Looks() func() {
 		spares.look(time.Now(), seen)
 	}
 }
+
+// EndHalted ends the requests that have waited, at a time, for long for a machine that is stopped by a signal.
+func (p *Proxy) EndHalted(now time.Time) { p.owner.endHalted(context.Background(), now) }

@@ -48,6 +48,7 @@ type guest struct {
 	machine.Machine
 	serve   func(net.Conn) // each connection, in a goroutine of its own
 	silent  bool           // it never listens
+	halted  bool           // it is stopped by a signal
 	check   func()         // is called when its checks are made; nil: nothing is
 	started func()         // is called at each start; nil: nothing is
 	wrote   []string       // its output
@@ -240,6 +241,14 @@ func (h *host) Do(ctx context.Context, c lifecycle.Command) (out lifecycle.Outco
 	}
 	out.Machine, err = h.Machine(ctx, g.App, c.Machine)
 	return out, err
+}
+
+// Halted reports whether a machine is stopped by a signal.
+func (h *host) Halted(_ context.Context, id string, port int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.machines[id]
+	return g != nil && g.halted && g.port == port
 }
 
 // CheckNow has a machine checked that has checks: see guest.check.

@@ -37,6 +37,7 @@ func (p *Proxy) keep(ctx context.Context) {
 			go p.letRest(ctx, targets[r.Machine], r)
 		}
 		spares.look(now, seen)
+		p.owner.endHalted(ctx, now)
 	}
 }
 

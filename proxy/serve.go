@@ -269,18 +269,20 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	defer p.owner.leave(v)
 	answer := r.Answer
 	r.Answer = func(resp *http.Response) error {
-		if resp.StatusCode == http.StatusSwitchingProtocols {
-			p.owner.upgraded(v)
-		}
+		p.owner.answered(v, resp.StatusCode == http.StatusSwitchingProtocols)
 		return answer(resp)
 	}
 	if b.h2 {
 		client := p.h2.to(b, func(ctx context.Context) (net.Conn, error) { return p.owner.dial(ctx, m, b.Port) })
 		p.owner.over(v, client.newest)
-		return hop.RoundTrip(w, r, client)
+		res, err := hop.RoundTrip(w, r, client)
+		return res, p.owner.ended(v, r, err)
 	}
 	use := func(c *hop.Conn) { p.owner.over(v, func() net.Conn { return c.Conn }) }
-	return overKept(&p.owner.conns, b.conn, w, r, use, func() (*hop.Conn, error) {
+	res, err := overKept(&p.owner.conns, b.conn, w, r, use, func() (*hop.Conn, error) {
+		if err := p.owner.ended(v, r, nil); err != nil { // another connection is of no more use
+			return nil, err
+		}
 		return p.owner.dials.connect(ctx, b.conn, func() (*hop.Conn, error) {
 			c, err := p.owner.dial(ctx, m, b.Port)
 			if err != nil {
@@ -289,6 +291,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 			return hop.NewConn(b.conn, c), nil
 		})
 	})
+	return res, p.owner.ended(v, r, err)
 }
 
 // maxStale bounds the kept connections that one request finds closed.

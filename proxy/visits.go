@@ -15,14 +15,18 @@ import (
 // visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock.
 type visit struct {
 	machine string
+	port    int
 	stream  time.Duration   // without a byte for so long it keeps the machine up no more; 0: for however long
 	most    time.Duration   // without a byte for so long its connection is closed; 0: for however long
 	raw     bool            // it is no request, or not any more: it has no end that could be awaited
 	conn    func() net.Conn // to the machine; nil: there is none yet
+	began   time.Time
+	head    bool // of the answer has come
+	halted  bool // it was ended, as the machine is: see endHalted
 }
 
 func newVisit(id string, s *machine.Service) *visit {
-	v := &visit{machine: id, raw: !s.IsHTTP()}
+	v := &visit{machine: id, port: s.InternalPort, raw: !s.IsHTTP(), began: time.Now()}
 	if s.IdleStream != nil {
 		v.stream = s.IdleStream.Duration
 	}
@@ -36,13 +40,6 @@ func newVisit(id string, s *machine.Service) *visit {
 func (o *owner) over(v *visit, conn func() net.Conn) {
 	o.mu.Lock()
 	v.conn = conn
-	o.mu.Unlock()
-}
-
-// upgraded says that a visit has become a connection of another protocol.
-func (o *owner) upgraded(v *visit) {
-	o.mu.Lock()
-	v.raw = true
 	o.mu.Unlock()
 }
 

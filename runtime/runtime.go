@@ -327,6 +327,12 @@ type Listening struct {
 	Own, Link string
 }
 
+// Halter is a runtime that can tell whether what listens on a machine's port is stopped by a signal, so that no connection
+// there is answered. False: it is not, or that cannot be told.
+type Halter interface {
+	Halted(ctx context.Context, machine string, port int) bool
+}
+
 // Doctor is a runtime that can say what it has and lacks on this host.
 type Doctor interface {
 	Examine(ctx context.Context) []cluster.Finding

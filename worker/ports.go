@@ -83,6 +83,12 @@ func inUse(port machine.Publish, had string) machine.Clause {
 	return machine.Clause{Code: placement.CodePort, Wanted: port.String() + " free", Had: had}
 }
 
+// Halted reports whether what listens on a machine's port is stopped by a signal. False: it is not, or that cannot be told.
+func (w *Worker) Halted(ctx context.Context, id string, port int) bool {
+	h, can := w.o.Runtime.(runtime.Halter)
+	return can && h.Halted(ctx, id, port)
+}
+
 // connection asks the runtime about a machine's network, where it gives any, and who else has ports of the host that the
 // machine needs for itself. Those are kept for it until done is called.
 func (w *Worker) connection(ctx context.Context, app, id string, c *machine.Config) (out lifecycle.Connection,

@@ -8,7 +8,10 @@ import (
 	"github.com/soukhq/souk/runtime/process/proc"
 )
 
-var _ runtime.Listener = (*Runtime)(nil)
+var (
+	_ runtime.Listener = (*Runtime)(nil)
+	_ runtime.Halter   = (*Runtime)(nil)
+)
 
 // Listening lists the sockets of the host's network that listen on a port, and which of them a machine has.
 func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime.Listening, error) {
@@ -45,4 +48,30 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 		}
 	}
 	return out, nil
+}
+
+// Halted reports whether all processes that have a socket of the machine's which listens on a port are stopped by a signal
+// (SIGSTOP, a debugger): the kernel takes connections there, and nobody answers.
+func (r *Runtime) Halted(ctx context.Context, id string, port int) bool {
+	in, err := r.inside(ctx, id)
+	if err != nil || len(in.pids) == 0 || in.sandbox != nil || in.paused {
+		return false
+	}
+	sockets := proc.ListenersAt(in.pids[0], port)
+	links := make([]string, len(sockets))
+	for i, s := range sockets {
+		links[i] = s.Link
+	}
+	halted := false
+	for _, pid := range in.pids {
+		if has, err := proc.Holds(pid, links); err != nil || len(has) == 0 {
+			continue
+		}
+		s, err := proc.Read(pid)
+		if err != nil || s.State != 'T' && s.State != 't' {
+			return false
+		}
+		halted = true
+	}
+	return halted
 }

@@ -116,10 +116,15 @@ type Listener struct {
 
 // ListenersOn gives the sockets of this network namespace that listen on a TCP port. The kernel lists those that listen
 // before all others, so no more of its table is read.
-func ListenersOn(port int) (out []Listener) {
+func ListenersOn(port int) []Listener { return listenersOn("/proc/net/", port) }
+
+// ListenersAt is ListenersOn for the network namespace of a process.
+func ListenersAt(pid, port int) []Listener { return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port) }
+
+func listenersOn(dir string, port int) (out []Listener) {
 	want := fmt.Sprintf(":%04X", port)
 	for _, kind := range []string{"tcp", "tcp6"} {
-		f, err := os.Open("/proc/net/" + kind)
+		f, err := os.Open(dir + kind)
 		if err != nil {
 			continue // no IPv6
 		}
