@@ -20,7 +20,7 @@ type ReplicaWhy struct {
 	Release  string           `json:"release,omitempty"` // for which the machine was made
 	AsWanted bool             `json:"as_wanted"`         // it is ready, or rests until a request wakes it
 	Why      string           `json:"why"`               // where it is as wanted, why it is at its worker; else why it is not
-	Help     []string         `json:"help"`              // what would help, the smallest change first; none where it is as wanted
+	Help     []string         `json:"help"`              // what would help, the smallest change first; where it is as wanted, to be spread evenly
 }
 
 // JobWhy explains a group that runs at times.

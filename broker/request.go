@@ -27,13 +27,7 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	if err := checkStrategy(req.Scheduling.Strategy); err != nil {
 		return err
 	}
-	if req.Image != machine.HostImage {
-		able := cluster.Requirement{Attribute: cluster.ContainersAttribute, Op: cluster.Exists}
-		if by := launch.Config.Runtime; by != "" {
-			able.Attribute = cluster.RuntimeAttribute(by)
-		}
-		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), able)
-	}
+	req.AskForRuntime(launch.Config)
 	if o.Replaces != nil {
 		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal,
 			Values: []cluster.Value{cluster.Text(string(o.Replaces.Worker))}}

@@ -124,7 +124,7 @@ func (a *releasesAPI) try(ctx context.Context, s *catalog.Service, un unmade) *t
 	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
-		LostAfter: a.lostAfter, Workers: known.Peers()}, known.Standing(s.App.Name))
+		LostAfter: a.lostAfter, Workers: known.Peers(), Places: known.Places()}, known.Standing(s.App.Name))
 	t.tryRuns(ctx, a.broker, s)
 	stage := a.broker.Rehearse(ctx)
 	for i := range t.plan.First {

@@ -3,12 +3,14 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/machine"
@@ -26,13 +28,17 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]rollout.Standing{},
-		lacks: map[string]lack{}}
+		lacks: map[string]lack{}, better: map[string]cluster.WorkerID{}, at: map[groupAt]int{}}
 	for _, m := range list {
 		x.machines[m.ID] = m.Machine
 	}
-	for _, m := range a.directory.fleet.Snapshot().Standing(s.App.Name) {
+	known := a.directory.fleet.Snapshot()
+	standing := known.Standing(s.App.Name)
+	for _, m := range standing {
 		x.standing[m.ID] = m
+		x.at[groupAt{m.Group, m.Worker}]++
 	}
+	x.spread(standing, known.Places())
 	out := api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
 	for i := range status.Groups {
 		g := &status.Groups[i]
@@ -57,6 +63,27 @@ type explainer struct {
 	machines map[string]*machine.Machine // by id, as their workers tell of them
 	standing map[string]rollout.Standing // by id
 	lacks    map[string]lack             // by group
+	better   map[string]cluster.WorkerID // workers at which machines would leave their groups more evenly spread, by id
+	at       map[groupAt]int             // machines
+}
+
+// groupAt is a group at a worker.
+type groupAt struct {
+	group  string
+	worker cluster.WorkerID
+}
+
+// spread finds which machines would be better elsewhere.
+func (x *explainer) spread(standing []rollout.Standing, places rollout.Places) {
+	wanted, restarted := x.of.InForce()
+	if wanted == nil {
+		return
+	}
+	for i := range wanted.Groups {
+		g := &wanted.Groups[i]
+		n := x.of.Head.Wanted(g, x.of.Tenure.Scaled)
+		maps.Copy(x.better, g.Uneven(wanted.Spec(g, restarted), n, standing, places))
+	}
 }
 
 // lack is why a group has not got its next machine.
@@ -195,6 +222,13 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 		out.AsWanted, out.Why = true, "it is ready"
 		if known && m.Placement != nil {
 			out.Why = m.Placement.Reason
+		}
+		if to := x.better[slot.Machine]; to != "" {
+			out.Why += fmt.Sprintf("; group %s is not spread evenly any more: worker %s has %d of its machines, "+
+				"and worker %s, which has room for one, has %d", g.Name, slot.Worker,
+				x.at[groupAt{g.Name, slot.Worker}], to, x.at[groupAt{g.Name, to}])
+			out.Help = []string{fmt.Sprintf("the next deploy makes it there; \"souk restart --app %s\" does it now",
+				x.of.App.Name)}
 		}
 	}
 }

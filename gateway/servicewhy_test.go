@@ -56,3 +56,36 @@ func TestWhyService(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyUneven: machines that are not spread evenly any more are told, with what spreads them, as far as a worker would take one.
+func TestWhyUneven(t *testing.T) {
+	for _, memory := range []int64{4096, 256} {
+		other := room
+		other.Memory = memory
+		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", other)).open()
+		s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 512, 3, ""))
+		service, _ := s.catalog.Service("a")
+		spec := service.Release.Spec(service.Release.Group("web"), 0)
+		for i := range 3 {
+			m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":512}},` +
+				`"scheduling":{"require":[{"attribute":"worker","op":"==","values":["w1"]}]}}`)
+			known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+			next := *known
+			next.Ready, next.Replica = true, &machine.Replica{Group: "web", Index: i, Spec: spec}
+			s.workers[0].set(func() { s.workers[0].rows[m.ID].Replica = next.Replica })
+			s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+		}
+		var w api.ServiceWhy
+		s.want(200, "GET", "/v1/souk/apps/a/why", nil).into(t, &w)
+		told, uneven := 0, "worker w1 has 3 of its machines, and worker w2, which has room for one, has 0"
+		for _, r := range w.Replicas {
+			if strings.Contains(r.Why, uneven) && r.AsWanted &&
+				strings.Contains(fmt.Sprint(r.Help), "souk restart --app a") {
+				told++
+			}
+		}
+		if want := map[int64]int{4096: 1, 256: 0}[memory]; told != want {
+			t.Errorf("%d MB: %d are told, want %d: %+v", memory, told, want, w.Replicas)
+		}
+	}
+}

@@ -45,6 +45,18 @@ func (r *Request) AskFor(c *machine.Config) {
 	}
 }
 
+// AskForRuntime has the request require what runs a config's image. Its scheduling is entered before.
+func (r *Request) AskForRuntime(c *machine.Config) {
+	if r.Image == machine.HostImage {
+		return
+	}
+	able := cluster.Requirement{Attribute: cluster.ContainersAttribute, Op: cluster.Exists}
+	if c.Runtime != "" {
+		able.Attribute = cluster.RuntimeAttribute(c.Runtime)
+	}
+	r.Scheduling.Require = append(slices.Clone(r.Scheduling.Require), able)
+}
+
 // Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
 // view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
 type Fleet struct {

@@ -23,6 +23,7 @@ type pass struct {
 	held     map[string]*Held   // by machine
 	lost     map[*Standing]bool // machines that others take the places of
 	wanted   map[Slot]bool
+	evens    map[string]*even  // by group; nil: its machines are not spread
 	goal     map[string]*side  // what is in force, by group
 	old      map[string]*side  // what was before, while the rollout is not over and not undone
 	specs    map[string]*Group // of both releases, by the spec of their machines
@@ -39,7 +40,7 @@ type pass struct {
 
 func newPass(s *Steward, now time.Time, want *Want, standing []Standing) *pass {
 	p := &pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{},
-		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}}
+		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}, evens: map[string]*even{}}
 	p.part(standing)
 	for i := range p.standing {
 		if m := &p.standing[i]; !m.goes() && !s.removed(now, m.ID) {
@@ -426,8 +427,12 @@ func (p *pass) replace(v *view, to *side, b *budget) {
 	}
 	p.wants = true
 	ofUse, w := p.ofUse(v.others[0]), p.slot(v.slot)
-	if w.home = ""; !leaves { // as the machines are spread they stay so, and ports that it frees are free there
-		w.home = v.others[0].Worker
+	switch { // as the machines are spread they stay so, and ports that it frees are free there
+	case v.making:
+	case leaves:
+		w.home = ""
+	default:
+		w.home = p.home(v, to)
 	}
 	asleep := !slices.ContainsFunc(v.others,
 		func(m *Standing) bool { return !m.asleep() || p.held[m.ID] != nil })
@@ -592,6 +597,3 @@ func (g *Group) Wakeable() bool {
 		return s.Autostart == nil || *s.Autostart
 	})
 }
-
-// movable reports whether a machine of the group can be made at another worker: a volume stays where it is.
-func (g *Group) movable() bool { return len(g.Config.Mounts) == 0 }

@@ -50,13 +50,7 @@ const direct = "direct"
 // of its place, its machines go to as many workers as there are. home is the worker that is liked best; "": none.
 func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64) *machine.Launch {
 	l := &machine.Launch{ID: id, Name: s.MachineName(id), Region: g.Region, Config: g.Config}
-	var at machine.Scheduling
-	if g.Scheduling != nil {
-		at = *g.Scheduling
-	}
-	if len(at.Spread) == 0 && len(at.Affinity) == 0 && g.Replicas != 1 {
-		at.Spread = []machine.Spread{{Attribute: "worker"}}
-	}
+	at := g.scheduling()
 	said := len(at.Require) + len(at.Prefer) + len(at.Tolerate) + len(at.Affinity) + len(at.Spread)
 	if home != "" && said < cluster.MaxRequirements {
 		is := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
@@ -71,6 +65,17 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 		l.MinSecretsVersion = &secrets
 	}
 	return l
+}
+
+// scheduling returns what the group says of the place of its machines, and what follows from it.
+func (g *Group) scheduling() (at machine.Scheduling) {
+	if g.Scheduling != nil {
+		at = *g.Scheduling
+	}
+	if len(at.Spread) == 0 && len(at.Affinity) == 0 && g.Replicas != 1 {
+		at.Spread = []machine.Spread{{Attribute: "worker"}}
+	}
+	return at
 }
 
 // Launch returns the launch of the machine that an order makes, of the release.

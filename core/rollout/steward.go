@@ -41,6 +41,8 @@ type Want struct {
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
+	// Places are the workers at which machines can be made; nil: those that take the place of others are made where those are.
+	Places Places
 	// Workers are all workers of the cluster, where a release that may be in force fences (Release.Fences).
 	Workers []Peer
 }

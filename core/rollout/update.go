@@ -100,6 +100,9 @@ func (g *Group) exclusive() string {
 	return ""
 }
 
+// movable reports whether a machine of the group can be made at another worker: a volume stays where it is.
+func (g *Group) movable() bool { return len(g.Config.Mounts) == 0 }
+
 // Order returns which machine of a replica comes or goes first. What is in the host's network has its ports, so two that
 // serve one cannot be at one worker.
 func (g *Group) Order() Swap {

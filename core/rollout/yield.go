@@ -45,15 +45,8 @@ func (g *Group) claims() (out []claim) {
 	if g.Order() != StopFirst {
 		return out
 	}
-	for _, port := range g.Config.Published() {
+	for _, port := range g.Config.HostPorts() {
 		out = append(out, claim{port: port})
-	}
-	if machine.IsHostImage(g.Config.Image) {
-		for i := range g.Config.Services {
-			if port := g.Config.Services[i].InternalPort; port > 0 {
-				out = append(out, claim{port: machine.Publish{HostPort: port}})
-			}
-		}
 	}
 	return out
 }

@@ -1,0 +1,148 @@
+package rollout
+
+import (
+	"cmp"
+
+	"github.com/soukhq/souk/cluster"
+)
+
+// A machine is made where the one was whose place it takes, so that what is spread stays so. Where hosts were lost and came back
+// the machines of a group are not spread any more; then those that a rollout makes go to the workers that have fewest.
+
+// Places is what is known of the workers that machines can be made at.
+type Places interface {
+	// Workers lists those that are heard and take something new.
+	Workers() []cluster.WorkerID
+	// Value returns the value of an attribute of a worker; "": it has none.
+	Value(w cluster.WorkerID, attribute string) string
+	// Takes reports whether a worker would take a machine of a group now, whatever its spread says.
+	Takes(w cluster.WorkerID, g *Group) bool
+}
+
+// spreadBy returns the attribute by whose values the group's machines are spread; "": they are not.
+func (g *Group) spreadBy() string {
+	s := g.scheduling()
+	switch {
+	case !g.movable():
+		return ""
+	case len(s.Spread) > 0:
+		return s.Spread[0].Attribute
+	}
+	return ""
+}
+
+// even is where the machines of a group are, or are about to be.
+type even struct {
+	g      *Group
+	by     string
+	places Places
+	at     map[cluster.WorkerID]int
+	values map[string]int // of the attribute
+}
+
+// newEven begins with no machine; nil: they are not spread.
+func newEven(g *Group, places Places) *even {
+	by := g.spreadBy()
+	if by == "" || places == nil {
+		return nil
+	}
+	return &even{g, by, places, map[cluster.WorkerID]int{}, map[string]int{}}
+}
+
+// add enters so many machines of a worker; less than none take some out.
+func (e *even) add(w cluster.WorkerID, n int) {
+	if w == "" {
+		return
+	}
+	e.at[w] += n
+	if value := e.places.Value(w, e.by); value != "" {
+		e.values[value] += n
+	}
+}
+
+// better returns a worker that takes a machine of the group, and at which it would leave them more evenly spread than at the one
+// where it is: that with the fewest. "": there is none.
+func (e *even) better(than cluster.WorkerID) (best cluster.WorkerID) {
+	has := e.values[e.places.Value(than, e.by)] - 1
+	for _, w := range e.places.Workers() {
+		value := e.places.Value(w, e.by)
+		if value == "" || e.values[value] >= has {
+			continue
+		}
+		fewer := cmp.Or(cmp.Compare(e.values[value], e.values[e.places.Value(best, e.by)]),
+			cmp.Compare(e.at[w], e.at[best]), cmp.Compare(w, best)) < 0
+		if (best == "" || fewer) && e.places.Takes(w, e.g) {
+			best = w
+		}
+	}
+	return best
+}
+
+// Uneven returns which machines of a group of n replicas would be better at which other workers, by their ids: no more than have
+// to move so that they are evenly spread.
+func (g *Group) Uneven(spec string, n int, standing []Standing, places Places) map[string]cluster.WorkerID {
+	e := newEven(g, places)
+	if e == nil {
+		return nil
+	}
+	wanted := map[int]bool{}
+	for _, index := range WantedSlots(g.Name, spec, n, standing) {
+		wanted[index] = true
+	}
+	var list []*Standing
+	for i := range standing {
+		if m := &standing[i]; m.Group == g.Name && m.Run == "" && wanted[m.Index] && !m.goes() && !m.Unheard {
+			list = append(list, m)
+			e.add(m.Worker, 1)
+		}
+	}
+	out := map[string]cluster.WorkerID{}
+	for _, m := range list {
+		if to := e.better(m.Worker); to != "" {
+			e.add(m.Worker, -1)
+			e.add(to, 1)
+			out[m.ID] = to
+		}
+	}
+	return out
+}
+
+// home returns where the machine is to be made that takes the place of one: where that is, or where it is missed more.
+func (p *pass) home(v *view, to *side) cluster.WorkerID {
+	at := v.others[0].Worker
+	name := to.group.Name
+	e, known := p.evens[name]
+	if !known {
+		e = newEven(to.group, p.want.Places)
+		p.evens[name] = e
+		for _, index := range to.slots {
+			if e != nil {
+				e.add(p.stays(Slot{name, index}, to), 1)
+			}
+		}
+	}
+	if e == nil {
+		return at
+	}
+	better := e.better(at)
+	if better == "" {
+		return at
+	}
+	e.add(at, -1)
+	e.add(better, 1)
+	return better
+}
+
+// stays returns the worker at which a slot's machine is to be, as far as that is known.
+func (p *pass) stays(slot Slot, to *side) cluster.WorkerID {
+	of, others := p.split(slot, to)
+	switch {
+	case len(of) > 0:
+		return of[0].Worker
+	case p.makes(slot, to) && p.slots[slot].home != "":
+		return p.slots[slot].home
+	case len(others) > 0 && !others[0].Leaves:
+		return others[0].Worker
+	}
+	return ""
+}
