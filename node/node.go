@@ -68,6 +68,9 @@ type Options struct {
 	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone
 	Log        *slog.Logger   // nil: nothing is logged
 
+	// Emptying says that it is opened for Empty, not for Run: the tasks that wait are given to nobody.
+	Emptying bool
+
 	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
 	Grace      time.Duration
 	Pace       worker.Pace // of the workers
@@ -129,6 +132,7 @@ type Node struct {
 	proxy    *proxy.Proxy    // nil: there is none
 	certs    *certs.Certs    // of the proxy; nil: it has none
 	loads    *fleet.Loads    // what the proxy counts, where this process is alone
+	runtimes []Runtime       // of workers, in the same order
 	runners  []*batch.Runner // of workers, in the same order
 	buyer    *batch.Buyer
 	catalog  *catalog.Catalog

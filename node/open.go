@@ -116,7 +116,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if err != nil {
 		return err
 	}
-	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
+	n.workers, n.runners, n.runtimes = append(n.workers, w), append(n.runners, tasks), append(n.runtimes, r)
 	if n.o.Member != nil {
 		return nil // Attach enters what it has
 	}
@@ -195,6 +195,9 @@ func (n *Node) openBuyer() error {
 		return err
 	}
 	n.closers = append(n.closers, n.buyer.Close)
+	if n.o.Emptying {
+		return nil
+	}
 	for _, r := range n.runners {
 		n.buyer.Attach(r)
 	}

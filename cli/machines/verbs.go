@@ -3,6 +3,7 @@ package machines
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -226,11 +227,19 @@ func Destroy(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "destroy MACHINE...", Aliases: []string{"rm"}, Short: "Remove machines for ever",
 		Long: "Remove machines for ever, with their files and output. Volumes stay. A machine that runs is refused " +
-			"without --force.",
+			"without --force. One that a service keeps is made again: souk apps destroy APP ends them, or souk scale " +
+			"APP GROUP=0.",
 		Example: "  souk destroy web\n  souk destroy --force web worker-1"}
+	var said sync.Map // groups of services of which it was said that they make others
 	return v.register(
 		verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			_, err := cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)
+			if r := m.Replica; err == nil && r != nil && r.Run == "" {
+				if _, again := said.LoadOrStore(m.App+"/"+r.Group, true); !again {
+					c.Note("%s is a machine of the service %s, which makes another: souk apps destroy %s ends it, or "+
+						"souk scale %s %s=0", r.Slot(), m.App, m.App, m.App, r.Group)
+				}
+			}
 			return err
 		}),
 		"limit",

@@ -32,6 +32,7 @@ type agentFlags struct {
 	containerFlags
 	volumeFlags
 	proxyFlags
+	removeFlags
 	Dir    string
 	Wire   string
 	Gossip string
@@ -66,7 +67,8 @@ room for.
 Where the credential souk-key is given (systemd's LoadCredentialEncrypted), or SOUK_KEY_FILE names a file, the member's
 keys are sealed with what is in it, and the agent does not start without: a copy of the disk opens no secret then.
 
-When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them.
+When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them. With
+--remove, once it has left, they end for good, and its volumes and reaper.
 
   API     127.0.0.1:4280   HTTP with a token; with TLS beyond loopback
   wire    0.0.0.0:4281     members only, HTTP/2 over mutual TLS
@@ -119,6 +121,7 @@ func Agent(c *cli.Env) *cobra.Command {
 	o.containerFlags.add(f)
 	o.volumeFlags.add(f)
 	o.proxyFlags.add(f)
+	o.removeFlags.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.config != "" {
 			if err := readFile(cmd, o.config); err != nil {
@@ -135,6 +138,9 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	ctx, end := context.WithCancel(ctx) // ended by a goodbye, too
 	defer end()
 	if err := o.doorFlags.check(); err != nil {
+		return err
+	}
+	if err := o.removeFlags.check(); err != nil {
 		return err
 	}
 	dir, err := c.AgentDir(o.Dir)
@@ -163,6 +169,9 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 		return err
 	}
 	defer lock.Close()
+	if o.remove {
+		return removeMember(ctx, c, o, dir, log)
+	}
 	a, err := openAgent(ctx, o, dir, knobs, log, next.doors.Listen, end)
 	if err != nil {
 		return err

@@ -19,6 +19,11 @@ import (
 // fileAliases are keys that a file may have beside the flags' names.
 var fileAliases = map[string]string{"peers": "peer"}
 
+// neverKept are the flags that are of one command line alone.
+//
+//nolint:gochecknoglobals // a constant
+var neverKept = []string{"config", "help", "remove", "yes"}
+
 // readFile sets the flags of a command that the file names and the command line does not: each key is the name of a
 // flag, and a flag that is repeatable has a list. Attributes of both are taken together. A key that is no flag, or a
 // value that the flag does not take, is an error with its line.
@@ -43,7 +48,7 @@ func readFile(cmd *cobra.Command, file string) error {
 		}
 		f := cmd.Flags().Lookup(name)
 		at := fmt.Sprintf("%s, line %d", file, lineOf(raw, key))
-		if f == nil || name == "config" || name == "help" || cmd.InheritedFlags().Lookup(name) != nil {
+		if f == nil || slices.Contains(neverKept, name) || cmd.InheritedFlags().Lookup(name) != nil {
 			text := fmt.Sprintf("%s: %s is no setting of souk agent", at, key)
 			if near := cli.NearFlag(cmd.LocalFlags(), key); near != "" {
 				text += "; did you mean " + near + "?"

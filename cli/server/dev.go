@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type devFlags struct {
 	images  containerFlags
 	volumes volumeFlags
 	proxy   proxyFlags
+	removeFlags
 
 	decisionMB int64
 }
@@ -59,6 +61,8 @@ them, with the same ids and the same processes, whether this one ended, crashed 
 souk itself uses at most half of the cores, but one for each worker, and leaves the others to the machines. Set
 GOMAXPROCS in its environment to have another number.
 
+With --remove, and the other flags as before, it ends what is there for good: machines, tasks, volumes and reapers.
+
 The token is made once and kept in DIR/token; the address is in DIR/addr. The commands of this host use the socket
 DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_ADDR=unix:DIR/souk.sock where not).`,
 		Example: "  souk dev\n  souk dev --workers 3\n  souk dev --dir /tmp/try --addr 127.0.0.1:5000",
@@ -76,6 +80,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 	o.images.add(f)
 	o.volumes.add(f)
 	o.proxy.add(f)
+	o.removeFlags.add(f)
 	f.Int64Var(&o.decisionMB, "decision-log-mb", decisionlog.DefaultMaxBytes>>20,
 		"how many MiB of decisions to keep for souk explain; 0 keeps none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what is done, not only what goes wrong")
@@ -85,17 +90,7 @@ DIR/souk.sock, which they find by themselves when DIR is the default one (SOUK_A
 
 func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	begin := time.Now()
-	if err := o.doorFlags.check(); err != nil {
-		return err
-	}
-	dir, err := c.DevDir(o.dir)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
-	}
-	lock, err := claimDir(dir, lockDir)
+	dir, lock, err := o.claim(c)
 	if err != nil {
 		return err
 	}
@@ -111,6 +106,10 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	containers, err := o.images.plan(dir)
 	if err != nil {
 		return err
+	}
+	if o.remove {
+		return o.doRemove(ctx, c, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans,
+			Log: o.log(c), Containers: containers.how, Version: cli.Version()})
 	}
 	sized, err := o.volumes.sized()
 	if err != nil {
@@ -153,6 +152,25 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	return next.done(err, func() {
 		printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")
 	})
+}
+
+// claim checks the flags, and makes this process the only one with the directory.
+func (o *devFlags) claim(c *cli.Env) (dir string, lock *os.File, err error) {
+	if err := cmp.Or(o.doorFlags.check(), o.removeFlags.check()); err != nil {
+		return "", nil, err
+	}
+	if dir, err = c.DevDir(o.dir); err != nil {
+		return "", nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "token")); o.remove && err != nil {
+		return "", nil, fault.New(fault.NotFound, "no_souk",
+			"there is no souk's directory at %s, so nothing of it runs", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+	}
+	lock, err = claimDir(dir, lockDir)
+	return dir, lock, err
 }
 
 // log returns where what is done is logged.
