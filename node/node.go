@@ -142,6 +142,7 @@ type Node struct {
 	server   *http.Server
 	reserve  *disk.Reserve  // nil: none is kept
 	closers  []func() error // in the order of opening
+	runtimes []Runtime
 }
 
 // New opens all that the process is made of. On an error it closes again what it had opened.
@@ -215,6 +216,18 @@ func (n *Node) Running(ctx context.Context) int {
 		}
 	}
 	return count
+}
+
+// Leave is called before Close where no machine runs and this souk has no successor: what was there for machines ends
+// with it.
+func (n *Node) Leave(ctx context.Context) error {
+	var err error
+	for _, r := range n.runtimes {
+		if l, is := r.(interface{ Leave(context.Context) error }); is {
+			err = errors.Join(err, l.Leave(ctx))
+		}
+	}
+	return err
 }
 
 // Close lets go of everything, last opened first. What runs goes on.

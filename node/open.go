@@ -68,7 +68,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if err != nil {
 		return err
 	}
-	n.closers = append(n.closers, r.Close)
+	n.closers, n.runtimes = append(n.closers, r.Close), append(n.runtimes, r)
 	n.offerEngines(&p)
 	if n.between != nil {
 		n.between.tell(p.Offer.Attributes)

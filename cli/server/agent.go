@@ -186,7 +186,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	calm(ctx, c, log)
 	err = a.node.Run(ctx, a.doors.listeners...)
 	a.doors.shut(dir)
-	left := a.node.Running(context.WithoutCancel(ctx))
+	left := next.leave(ctx, a.node, log)
 	err = errors.Join(err, a.node.Close())
 	return next.done(err, func() {
 		printStopped(c, left, "souk agent"+o.again(),

@@ -147,7 +147,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	calm(ctx, c, log)
 	err = n.Run(ctx, doors.listeners...)
 	doors.shut(dir)
-	left := n.Running(context.WithoutCancel(ctx))
+	left := next.leave(ctx, n, log)
 	err = errors.Join(err, n.Close())
 	return next.done(err, func() {
 		printStopped(c, left, "souk dev"+dirFlag(o.dir), "the same, and then souk stop $(souk ps -q)")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/handover"
+	"github.com/soukhq/souk/node"
 )
 
 // succession is how another build takes the place of a server that serves: in the same process, by execve(2), so that
@@ -28,6 +29,7 @@ type succession struct {
 const (
 	settledAfter = 10 * time.Second // from the start until listeners of the program before are closed that nobody wants
 	tryTime      = 20 * time.Second // for the new program to say its version
+	leaveTime    = 2 * time.Second  // for a reaper to answer
 )
 
 // followUpgrades takes over the listeners of the program before, and has ctx end once this one is asked by SIGUSR2 to give
@@ -77,6 +79,22 @@ func (s *succession) prepare(ctx context.Context) error {
 	}
 	s.due.Store(true)
 	return nil
+}
+
+// leave has what is there for machines end with a server that has no successor, where there are none, and returns how
+// many there are.
+func (s *succession) leave(ctx context.Context, n *node.Node, log *slog.Logger) (left int) {
+	ctx = context.WithoutCancel(ctx)
+	left = n.Running(ctx)
+	if left > 0 || s.due.Load() && s.life.Err() == nil {
+		return left
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if err := n.Leave(ctx); err != nil {
+		log.Info("what is there for machines was not told that souk ends; it ends by itself in a minute", "err", err)
+	}
+	return left
 }
 
 // done ends what this program was: by the one that takes its place, where that is due, and it does not return then.

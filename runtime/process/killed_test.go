@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/reaper"
 	"github.com/soukhq/souk/wait/waittest"
 )
@@ -192,6 +193,66 @@ func TestAReaperWithNothingToDoEnds(t *testing.T) {
 				t.Error("the reaper ended while somebody was connected")
 			}
 		})
+	}
+}
+
+// TestLeave: a reaper that souk has left with nothing to do ends at once, with what it had made ahead and its cgroups;
+// one that has something to do stays until that is over; one whom another souk has found waits as ever.
+func TestLeave(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	leave := func(r *process.Runtime) {
+		t.Helper()
+		if err := r.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := func(pid int) {
+		t.Helper()
+		waittest.Until(t, "the reaper has ended", func() bool { return !alive(pid) })
+	}
+	begin := time.Now()
+	r := reopen(t, o)
+	start(t, r, script("m", 1, "exit 0"))
+	next(t, r, "m")
+	first := reaperPID(t, o.Dir)
+	leave(r)
+	ends(first)
+
+	r = reopen(t, o)
+	st := start(t, r, script("n", 1, "exec sleep 1000"))
+	second := reaperPID(t, o.Dir)
+	leave(r)
+	if !alive(second) {
+		t.Fatal("the reaper ended while a machine ran")
+	}
+	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ends(second)
+
+	r = reopen(t, o)
+	third := reaperPID(t, o.Dir)
+	if err := r.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := reopen(t, o)
+	if _, err := other.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.List(t.Context()); err != nil || reaperPID(t, o.Dir) != third {
+		t.Errorf("the reaper that another souk has found is gone: %v", err)
+	}
+	leave(other)
+	ends(third)
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("it took %v: the reapers waited for somebody", took)
 	}
 }
 

@@ -182,6 +182,20 @@ func (r *Runtime) Ping(ctx context.Context) error {
 	return err
 }
 
+// Leave says that souk is about to end and expects nothing to go on: a reaper that has nothing to do ends as soon as
+// nobody is connected, and does not wait for the next souk.
+func (r *Runtime) Leave(ctx context.Context) error {
+	s := r.link.live()
+	if s == nil {
+		return nil // none is begun for that
+	}
+	a, err := s.ask(ctx, frame.Request{Op: frame.OpLeave}, nil)
+	if err == nil && a.Error != nil {
+		err = a.Error.Err()
+	}
+	return err
+}
+
 // Pause suspends all processes of the machine: by the cgroup freezer, else by SIGSTOP.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)

@@ -31,6 +31,7 @@ const (
 	OpUpgrade = "upgrade"
 	OpResize  = "resize"
 	OpPing    = "ping"
+	OpLeave   = "leave" // souk ends, and for all it knows nothing runs: the reaper does not wait for another souk
 
 	OpHibernate = "hibernate" // Machine, Attempt
 	OpWake      = "wake"      // as OpStart

@@ -276,6 +276,7 @@ func (c *containers) working(n int) {
 	defer c.r.mu.Unlock()
 	if c.atWork += n; c.atWork == 0 {
 		c.ended = nil
+		c.r.lookIdle()
 	}
 }
 

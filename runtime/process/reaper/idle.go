@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/soukhq/souk/runtime/oci/hostnet"
@@ -27,6 +29,18 @@ type idleness struct {
 	after time.Duration
 	since time.Time // zero: it is not idle
 	tick  *time.Ticker
+	stays string // why it stays although souk has left, as was said last
+}
+
+// lookIdle has a reaper that souk has left look whether there is anything for it to do.
+func (r *Reaper) lookIdle() {
+	if !r.leaving.Load() {
+		return
+	}
+	select {
+	case r.idle <- struct{}{}:
+	default:
+	}
 }
 
 func newIdleness(r *Reaper, ln *net.UnixListener, after time.Duration) *idleness {
@@ -39,17 +53,22 @@ func newIdleness(r *Reaper, ln *net.UnixListener, after time.Duration) *idleness
 // over reports whether the reaper is to end, and if so has closed its socket: nobody can connect any more.
 func (i *idleness) over() bool {
 	r := i.r
-	now := time.Now()
-	switch {
-	case i.wanted():
+	now, leaving := time.Now(), r.leaving.Load()
+	switch why := i.wanted(); {
+	case why != "":
 		i.since = time.Time{}
+		if leaving && why != i.stays {
+			r.log.Info("souk has left, and the reaper stays", "for", why)
+			i.stays = why
+		}
 		return false
 	case i.since.IsZero():
 		i.since = now
 	}
-	if now.Sub(i.since) < i.after {
+	if now.Sub(i.since) < i.after && !leaving {
 		return false
 	}
+	since := i.since
 	i.since = time.Time{} // should it not come to it, it is not tried again at once
 	if i.discards() {
 		return false
@@ -63,8 +82,8 @@ func (i *idleness) over() bool {
 		return false
 	}
 	_ = i.ln.Close() // accept ends with it
-	if !i.wanted() {
-		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", i.after)
+	if i.wanted() == "" {
+		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", now.Sub(since), "left", leaving)
 		return true
 	}
 	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile)) // somebody came at the last moment
@@ -82,15 +101,28 @@ func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hu
 	defer i.close()
 	r := i.r
 	done, ending := ctx.Done(), false
+	tooLong := time.NewTimer(sweepPatience)
+	defer tooLong.Stop()
 	for {
 		r.reap()
 		select {
 		case <-done:
 			done, ending = nil, true // what is swept away needs somebody who waits for its processes
 			swept = both(swept, r.containers.discardAll())
+			tooLong.Reset(sweepPatience)
 		case <-swept:
 			swept = nil
+			r.lookIdle()
+		case <-tooLong.C:
+			if swept != nil {
+				r.log.Warn("what is left of containers is not removed in the time it takes; the next reaper tries it")
+			}
+			swept = nil
 		case <-i.tick.C:
+			if swept == nil && i.over() {
+				return r.shut()
+			}
+		case <-r.idle:
 			if swept == nil && i.over() {
 				return r.shut()
 			}
@@ -193,28 +225,45 @@ func (i *idleness) discards() bool {
 	any := len(i.r.containers.ready) > 0
 	i.r.mu.Unlock()
 	if any {
-		i.r.containers.discardAll()
+		gone := i.r.containers.discardAll()
+		go func() {
+			<-gone
+			i.r.lookIdle()
+		}()
 	}
 	return any
 }
 
-// wanted reports whether anybody is connected or anything runs.
-func (i *idleness) wanted() bool {
+// wanted says who is connected or what runs; "": nobody and nothing.
+func (i *idleness) wanted() string {
 	r := i.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.conns) > 0 || r.runsLocked()
+	for c := range r.conns {
+		return cmp.Or(c.op, "a connection that has said nothing yet")
+	}
+	return r.runsLocked()
 }
 
-func (r *Reaper) runsLocked() bool {
-	for _, m := range r.machines {
+// runsLocked says what runs, or may soon; "": nothing. Reaper.mu is held.
+func (r *Reaper) runsLocked() string {
+	for id, m := range r.machines {
 		if m.intent != 0 || m.life != nil && !m.life.over && !m.life.sleeps() {
-			return true
+			return "machine " + id
 		}
 	}
-	makes := r.containers != nil && r.containers.atWork > 0 // what may be a life soon
-	return makes || len(r.procs) > 0
+	if r.containers != nil && r.containers.atWork > 0 { // what may be a life soon
+		return "the runtime of a container"
+	}
+	for pid := range r.procs {
+		return "process " + strconv.Itoa(pid)
+	}
+	return ""
 }
+
+// sweepPatience bounds how long what is left of containers may take to be removed, before the reaper does without. It
+// takes a second, or enginePatience where a runtime hangs.
+const sweepPatience = 5 * time.Minute
 
 // keeperPatience bounds how long the end of a reaper waits for that of the keeper of terminals, which takes
 // milliseconds.
@@ -230,7 +279,7 @@ func (r *Reaper) shut() error {
 	r.mu.Lock()
 	runs := r.runsLocked()
 	r.mu.Unlock()
-	if r.tree != nil && !runs && !r.home.replaced() {
+	if r.tree != nil && runs == "" && !r.home.replaced() {
 		ctx, cancel := context.WithTimeout(context.Background(), keeperPatience)
 		defer cancel()
 		err := errors.Join(r.keeper.Gone(ctx), r.tree.Leave(os.Getpid()))

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -85,6 +86,8 @@ type Reaper struct {
 	namespaces *namespaces
 	keeper     *keeper.Keeper      // of the near ends of terminals
 	kept       map[string]*os.File // what it had of the reaper before, by life; only while this one begins
+	leaving    atomic.Bool         // souk has left, and expects nothing to go on
+	idle       chan struct{}       // it may have nothing to do any more, and is leaving
 	startSlots chan struct{}       // one is held by each start that is under way, see maxStarting
 
 	forkPatience time.Duration // see there
@@ -124,7 +127,7 @@ func Run(ctx context.Context, o Options) error {
 		dir: o.Dir, home: findHome(o.Dir), build: o.Build, log: o.Log, ctx: ctx, held: lock, old: old,
 		machines: make(map[string]*machine), procs: make(map[int]any),
 		subs: make(map[*conn]bool), conns: make(map[*conn]bool), places: make(map[string]int),
-		rewrite:    make(chan struct{}, 1),
+		rewrite: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		startSlots: make(chan struct{}, maxStarting), pool: newWorkerPool(), at: o.At,
 		forkPatience: forkPatience,
 	}

@@ -68,9 +68,10 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 func (c *conn) close() {
 	_ = c.unix.Close()
 	c.r.mu.Lock()
-	defer c.r.mu.Unlock()
 	c.leaveLocked()
 	delete(c.r.subs, c)
+	c.r.mu.Unlock()
+	c.r.lookIdle()
 }
 
 // enter gives the connection a place among those of an operation, instead of the one that it has.
@@ -168,6 +169,7 @@ func (c *conn) serve() {
 	}
 	switch q.Op {
 	case frame.OpHello:
+		c.r.leaving.Store(false)
 		c.welcome(f.ID, q.Hello)
 		c.loop()
 	case frame.OpWatch:
@@ -332,6 +334,9 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		r.mu.Lock()
 		defer r.forkMu.Unlock()
 		defer r.mu.Unlock()
+		return nil
+	case frame.OpLeave:
+		r.leaving.Store(true) // it is looked at when the connection is closed
 		return nil
 	case frame.OpPause:
 		return r.pause(q.Machine, true)

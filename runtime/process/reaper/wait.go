@@ -127,6 +127,7 @@ func (r *Reaper) finish(l *life, x runtime.Exit) {
 	l.m.grown()
 	r.announce(x)
 	r.stock.restock(r.pool)
+	r.lookIdle()
 }
 
 // clearAway ends what the main process left running, takes in the last output, and gives back what a life has while it
