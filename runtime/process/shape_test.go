@@ -41,7 +41,7 @@ func TestShapesAreHeld(t *testing.T) {
 	s = limited("o", 1, lasting...)
 	s.Resources.CPU, s.Resources.Memory, s.SharedCPU = 1500, 4, true
 	c = cgrouptest.Controls{T: t, PID: start(t, r, s).PID}
-	if w, isV2 := c.Weight(); c.Quota() != 0 || c.Memory() != 4 || !isV2 && w != 1536 || isV2 && w < 50 {
+	if w, isV2 := c.Weight(); c.Quota() != 0 || c.Memory() != 4 || !isV2 && w != 1536 || isV2 && w != 150 {
 		t.Errorf("a share of 1.5 cores: weight %d, quota %d, %d MiB", w, c.Quota(), c.Memory())
 	}
 }

@@ -55,6 +55,9 @@ func TestNothingGivesMore(t *testing.T) {
 			s.Process.ApparmorProfile != "" || s.Linux.RootfsPropagation != "" {
 			t.Errorf("%s: %+v", name, s.Process)
 		}
+		if r := s.Linux.Resources; r.CPU != nil || r.Memory != nil || r.Pids != nil || r.Unified != nil {
+			t.Errorf("%s: the runtime is to set limits, which souk has set: %+v", name, r)
+		}
 		if s.Linux.Seccomp.DefaultAction == specs.ActAllow {
 			t.Errorf("%s: system calls that nobody names are allowed", name)
 		}

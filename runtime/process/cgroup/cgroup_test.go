@@ -134,7 +134,7 @@ func TestV2(t *testing.T) {
 		}
 	}
 	check(map[string]string{
-		"cpu.max": "150000 100000", "cpu.weight": "59", "memory.max": "67108864", "memory.swap.max": "16777216",
+		"cpu.max": "150000 100000", "cpu.weight": "150", "memory.max": "67108864", "memory.swap.max": "16777216",
 		"pids.max": "100",
 	})
 	u, ok := g.Usage()
@@ -187,9 +187,9 @@ func TestAdjust(t *testing.T) {
 		want map[string]string
 	}{
 		{cgroup.Limits{CPUMilli: 500, MemoryMiB: 96, SwapMiB: 0}, map[string]string{"cpu.max": "50000 100000",
-			"cpu.weight": "20", "memory.max": "100663296", "memory.swap.max": "0"}},
+			"cpu.weight": "50", "memory.max": "100663296", "memory.swap.max": "0"}},
 		{cgroup.Limits{CPUMilli: 2500, Shared: true, MemoryMiB: 256, SwapMiB: -1}, map[string]string{
-			"cpu.max": "max 100000", "cpu.weight": "98", "memory.max": "268435456", "memory.swap.max": ""}},
+			"cpu.max": "max 100000", "cpu.weight": "250", "memory.max": "268435456", "memory.swap.max": ""}},
 	} {
 		for name := range c.want { // a control file holds what was written last, and these what was longest
 			if err := os.Truncate(filepath.Join(dir, "souk/s1", name), 0); err != nil {
@@ -212,7 +212,7 @@ func TestShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := contents(t, filepath.Join(dir, "souk/s1"), "cpu.max", "cpu.weight", "memory.max")
-	if d := cmp.Diff(map[string]string{"cpu.max": "", "cpu.weight": "39", "memory.max": ""}, got); d != "" {
+	if d := cmp.Diff(map[string]string{"cpu.max": "", "cpu.weight": "100", "memory.max": ""}, got); d != "" {
 		t.Errorf("a share has a weight and no quota (-want +got):\n%s", d)
 	}
 }

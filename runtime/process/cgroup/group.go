@@ -112,9 +112,10 @@ func (g Group) settings(l Limits) []setting {
 		}
 	}
 	if l.CPUMilli > 0 {
-		shares := min(max(l.CPUMilli*1024/1000, 2), 262144)
-		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10),
-			strconv.FormatInt(1+(shares-2)*9999/262142, 10), false)
+		// A core is what a group has of whom nothing is said: 1024 shares, a weight of 100. So two machines have the same
+		// parts of a host by v1 and v2; OCI runtimes make a weight of shares each in its own way.
+		shares, weight := min(max(l.CPUMilli*1024/1000, 2), 262144), min(max((l.CPUMilli+5)/10, 1), 10000)
+		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(weight, 10), false)
 		if !l.Shared {
 			quota := max(l.CPUMilli*period/1000, 1000) // the kernel refuses less than a millisecond
 			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period),
