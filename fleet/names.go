@@ -27,6 +27,9 @@ type Names struct {
 	// Entries returns where connections to an app, or to one of its groups, come in on this host, as names.View says;
 	// nil: nowhere.
 	Entries func(app, group string) (at names.Entry, known bool)
+	// KeepsOut reports whether no machine of an app, or of a group, lets in the container that has an IPv4 address; nil: who
+	// asks is not known.
+	KeepsOut func(app, group string, asker netip.Addr) bool
 }
 
 var _ names.View = (*Names)(nil)
@@ -87,6 +90,11 @@ func (v *Names) Entry(app, group string) (at names.Entry, known bool) {
 		return at, false
 	}
 	return v.Entries(app, group)
+}
+
+// Refuses reports whether no machine of an app, or of a group, lets the container in that asks.
+func (v *Names) Refuses(app, group string, asker netip.Addr) bool {
+	return v.KeepsOut != nil && v.KeepsOut(app, group, asker)
 }
 
 // takesRequests reports whether a machine is one that others want when they name its app.

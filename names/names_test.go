@@ -39,6 +39,12 @@ func (f fixed) Entry(app, group string) (at Entry, known bool) {
 	return at, false
 }
 
+// Refuses refuses 198.18.0.66 all but what is "let."
+func (f fixed) Refuses(app, group string, asker netip.Addr) bool {
+	_, let := f["let."+strings.TrimPrefix(group+"."+app, ".")]
+	return !let && asker == netip.AddrFrom4([4]byte{198, 18, 0, 66})
+}
+
 func shop() fixed {
 	return fixed{"empty": nil, "api.shop": {{ID: "00000000000003", Addr: netip.MustParseAddr("2001:db8::7")}}, "shop": {
 		{ID: "00000000000001", Name: "web", Worker: "a", Region: "fra", Addr: netip.MustParseAddr("10.0.0.1"),
@@ -192,6 +198,28 @@ func TestTheEntryIsTold(t *testing.T) {
 			}
 			if got != c.want {
 				t.Errorf("%T: %s %s: got %q, want %q", v, c.name, c.kind, got, c.want)
+			}
+		}
+	}
+}
+
+// TestWhoIsNotLetIn is told the entry, which says so, where there is one.
+func TestWhoIsNotLetIn(t *testing.T) {
+	web := Machine{ID: "1", V4: netip.MustParseAddr("198.18.0.1"), Addr: netip.MustParseAddr("fd00::1"), Port: 80}
+	view := fixed{"web": {web}, "entry.web": {{V4: netip.MustParseAddr("198.19.192.1"), Port: 80}},
+		"db": {web}, "friend": {web}, "entry.friend": {{V4: netip.MustParseAddr("198.19.192.2")}}, "let.friend": nil}
+	for _, c := range []struct{ name, v4, v6 string }{
+		{"web.souk.", "198.19.192.1", "NOERROR"},
+		{"db.souk.", "198.18.0.1", "fd00::1"},
+		{"friend.souk.", "198.18.0.1", "fd00::1"},
+		{"1.web.souk.", "198.18.0.1", "fd00::1"},
+		{"_all.web.souk.", "198.18.0.1", "fd00::1"},
+	} {
+		for kind, want := range map[uint16]string{dns.TypeA: c.v4, dns.TypeAAAA: c.v6} {
+			q := new(dns.Msg)
+			q.SetQuestion(c.name, kind)
+			if got := told(Answer(view, q, netip.AddrFrom4([4]byte{198, 18, 0, 66}))); got != want {
+				t.Errorf("%s %s: %q, want %q", c.name, dns.TypeToString[kind], got, want)
 			}
 		}
 	}

@@ -42,6 +42,9 @@ type View interface {
 	// Entry returns where connections to an app, or to a group where that is not "", come in. known reports whether the
 	// app, or the group, has machines that connections can be led to, or is about to have them.
 	Entry(app, group string) (at Entry, known bool)
+	// Refuses reports whether no machine of an app, or of a group, lets the container in that asks. It is led to the
+	// entry, which can say so.
+	Refuses(app, group string, asker netip.Addr) bool
 }
 
 // Narrow is a View for containers that may not go out: they reach others by their own addresses alone.
@@ -96,7 +99,7 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	for _, one := range list {
 		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, x.app, one)
 	}
-	if len(m.Answer) == 0 || self && len(x.list) > 1 {
+	if len(m.Answer) == 0 || self && len(x.list) > 1 || x.entered && v.Refuses(x.app, x.group, asker) {
 		x.enter(v, m, ask)
 	}
 	if !x.known {

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/proxy"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/strangers"
 )
 
 // entry is where the containers of this host come in for apps and groups that no machine's own address leads to: those
@@ -39,6 +40,7 @@ type entry struct {
 	log       *slog.Logger
 	begun     time.Time
 	owners    hostnet.Owners
+	few       *slog.Logger // for what containers can cause
 
 	mu     sync.Mutex
 	byName map[entryName]*entered
@@ -95,7 +97,8 @@ func (n *Node) openEntry() error {
 		return fault.Wrap(err, fault.Internal, "listen", "%s is no address", ln.Addr())
 	}
 	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, ln: ln, file: n.below(entryFile),
-		log: n.o.Log, begun: time.Now(), byName: map[entryName]*entered{}, byAddr: map[netip.Addr]*entered{},
+		log: n.o.Log, few: strangers.Few(n.o.Log, 5, 10*time.Second), begun: time.Now(),
+		byName: map[entryName]*entered{}, byAddr: map[netip.Addr]*entered{},
 		askers: map[netip.Addr]asker{},
 		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, at)}
 	e.read()
@@ -109,6 +112,35 @@ func (n *Node) entryOf(app, group string) (at names.Entry, known bool) {
 		return at, false
 	}
 	return n.entry.at(app, group)
+}
+
+// keepsOut is what names ask of who is let in.
+func (n *Node) keepsOut(app, group string, asker netip.Addr) bool {
+	return n.entry != nil && n.entry.keepsOut(app, group, asker)
+}
+
+// keepsOut reports whether no machine of an app, or of a group, lets the container in that has an IPv4 address. Where the
+// app has no service that could be asked for at the entry, which would say so, it is said here.
+func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
+	who, known := e.askerAt(e.owners.Of(asker.Unmap()))
+	if !known || who.app == app {
+		return false
+	}
+	any := false
+	for m := range e.fleet.Snapshot().MachinesOf(app) {
+		if !m.IsOf(group) {
+			continue
+		}
+		if m.Admits(who.app) {
+			return false
+		}
+		any = true
+	}
+	if any && len(e.proxy.PortsInside(app, group)) == 0 {
+		e.few.Warn("a machine asks for the name of an app that does not let it in", "from", who.app, "machine", who.id,
+			"to", app, "why", fault.As(proxy.NotLetIn(app, who.app)).Text)
+	}
+	return any
 }
 
 // read takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client that

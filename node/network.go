@@ -92,12 +92,13 @@ func (n *Node) names() names.View {
 		v := m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
 			return n.between != nil && n.between.leads(s, w)
 		}, neighbours)
-		v.Entries = n.entryOf
+		v.Entries, v.KeepsOut = n.entryOf, n.keepsOut
 		return v
 	}
 	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours, Entries: n.entryOf,
-		Known: func(app string) bool { _, err := n.catalog.App(app); return err == nil },
-		Host:  func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
+		KeepsOut: n.keepsOut,
+		Known:    func(app string) bool { _, err := n.catalog.App(app); return err == nil },
+		Host:     func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }
 
 // openFirewall finds the chain of the host's own firewall that packets of containers are let pass in, or closes one of

@@ -204,9 +204,14 @@ func (p *Proxy) admits(to Inside) error {
 	if !known {
 		return fault.New(fault.NotFound, "service", "app %s has no service with the internal port %d", to.App, to.Port)
 	}
+	return NotLetIn(to.App, to.From)
+}
+
+// NotLetIn says that an app lets no machine of another in, and what to do.
+func NotLetIn(app, from string) error {
 	return fault.New(fault.Denied, "network_from", "app %s does not let machines of app %s in; to let them, set "+
-		"network = { from = [%q] } in the group's section of its souk.toml, or --allow-from %s", to.App, to.From,
-		to.From, to.From)
+		"network = { from = [%q] } in the group's section of its souk.toml, or --allow-from %s", app, from,
+		from, from)
 }
 
 // besides returns the id of a machine that asks for its own app where another machine can serve it, so that it does not

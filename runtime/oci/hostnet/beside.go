@@ -86,6 +86,9 @@ type Owners struct {
 
 // Of returns the IPv6 address of the container of this host that has an IPv4 address; not valid: there is none.
 func (o *Owners) Of(v4 netip.Addr) (none netip.Addr) {
+	if !v4.Is4() {
+		return none
+	}
 	rs, err := netlink.RouteGet(v4.AsSlice())
 	if err != nil || len(rs) == 0 {
 		return none
