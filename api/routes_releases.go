@@ -366,6 +366,7 @@ type SlotStatus struct {
 	Ready   bool             `json:"ready"`
 	Asleep  bool             `json:"asleep,omitempty"`  // somebody stopped it, or it rests until a request comes
 	Unfit   string           `json:"unfit,omitempty"`   // why it is not ready, as far as its worker has told
+	Unmade  string           `json:"unmade,omitempty"`  // why no machine of the wanted release could be made for it so far
 	Release string           `json:"release,omitempty"` // for which the machine was made
 	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again

@@ -117,6 +117,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 			}
 		}
 		count(&g, chosen, wanted != nil)
+		tellUnmade(&g, s.Tenure.Unmade)
 		a.waits(wanted, &g)
 		g.Blamed = blamed(&g, s.Tenure.Held)
 		out = append(out, g)
@@ -138,6 +139,17 @@ func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.Autos
 		}
 	}
 	return out
+}
+
+// tellUnmade says of each replica of a group that lacks a machine, or has an older one, why none could be made so far.
+func tellUnmade(g *api.GroupStatus, told []rollout.Failure) {
+	for i := range g.Slots {
+		for _, f := range told {
+			if x := &g.Slots[i]; (x.Machine == "" || x.Old) && f.Group == g.Name && f.Index == x.Index {
+				x.Unmade = f.Why
+			}
+		}
+	}
 }
 
 // waits says of each replica of a group that lacks a machine which workers that waits for.

@@ -100,6 +100,9 @@ func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.S
 		out.Why = slot.Waits
 	case slot.Machine == "":
 		next := x.lack(ctx, g.Name)
+		if next.fits && slot.Unmade != "" {
+			next.why = "the last that was tried could not be made: " + slot.Unmade
+		}
 		out.Why, out.Help = "it has no machine: "+next.why, append(out.Help, next.help...)
 	case slot.Unheard:
 		out.Why = fmt.Sprintf("worker %s is not heard: %s", slot.Worker, g.Lost)
@@ -107,6 +110,9 @@ func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.S
 		x.stands(g, slot, &out)
 		if slot.Old && !slot.Extra && slot.Held == "" {
 			x.replaced(ctx, g.Name, &out)
+			if slot.Unmade != "" {
+				out.Why += "; the last that was tried could not be made: " + slot.Unmade
+			}
 		}
 	}
 	out.Group, out.Index = g.Name, slot.Index

@@ -265,7 +265,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
 		}
 		s.noteScaled(k.app, next.Scaled, n.Scaled)
-		next.Held, next.Progress, next.Scaled, next.Runs, next.Busy = n.Held, n.Progress, n.Scaled, n.Runs, n.Busy
+		next.Held, next.Unmade, next.Busy = n.Held, n.Unmade, n.Busy
+		next.Progress, next.Scaled, next.Runs = n.Progress, n.Scaled, n.Runs
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
@@ -301,8 +302,8 @@ func (k *kept) remember(now time.Time) bool {
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
 	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
-		Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, Runs: x.Tenure.Runs, LostAfter: s.o.LostAfter,
-		Places: s.o.Fleet.Snapshot().Places()}
+		Unmade: x.Tenure.Unmade, Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, Runs: x.Tenure.Runs,
+		LostAfter: s.o.LostAfter, Places: s.o.Fleet.Snapshot().Places()}
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
 	}

@@ -116,8 +116,8 @@ func unfit(g *api.GroupStatus) (n int, why string) {
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		well[x.Index] = well[x.Index] || x.Machine != "" && (x.Ready || x.Asleep)
-		if why == "" && x.Unfit != "" && !x.Old {
-			why = ", " + x.Unfit
+		if lacks := cmp.Or(x.Unmade, x.Unfit); why == "" && lacks != "" && (!x.Old || x.Unmade != "") {
+			why = ", " + lacks
 		}
 	}
 	for i := range g.Wanted {
@@ -159,15 +159,18 @@ func readyText(g *api.GroupStatus) string {
 	fresh, old, why := map[int]bool{}, map[int]bool{}, ""
 	wanted := g.WantedSlots()
 	for i := range g.Slots {
-		x := &g.Slots[i]
+		x, unfit := &g.Slots[i], ""
 		switch {
 		case x.Machine == "" || !wanted[x.Index]:
 		case x.Old && (x.Ready || x.Asleep):
 			old[x.Index] = true
 		case !x.Old && (x.Ready || x.Asleep):
 			fresh[x.Index] = true
-		case !x.Old && why == "" && x.Unfit != "":
-			why = "; " + rollout.Slot{Group: g.Name, Index: x.Index}.String() + ": " + x.Unfit
+		case !x.Old:
+			unfit = x.Unfit
+		}
+		if lacks := cmp.Or(x.Unmade, unfit); why == "" && lacks != "" {
+			why = "; " + rollout.Slot{Group: g.Name, Index: x.Index}.String() + ": " + lacks
 		}
 	}
 	if len(old) == 0 {

@@ -133,8 +133,12 @@ func printSlots(c *cli.Env, s *api.ServiceStatus) {
 		for _, x := range s.Groups[i].Slots {
 			replica := rollout.Slot{Group: s.Groups[i].Name, Index: x.Index}.String()
 			if x.Machine == "" {
+				note := "no machine yet"
+				if x.Unmade != "" {
+					note += ": " + x.Unmade
+				}
 				rows = append(rows, []cli.Cell{{Text: replica}, {Text: "-"}, {Text: "-"}, {Text: "-"},
-					{Text: "no", Colour: "33"}, {Text: "-"}, {Text: "no machine yet"}})
+					{Text: "no", Colour: "33"}, {Text: "-"}, {Text: note}})
 				continue
 			}
 			ready := cli.Cell{Text: "yes", Colour: "32"}

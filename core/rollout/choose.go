@@ -14,6 +14,8 @@ type Tenure struct {
 	Term cluster.Term `json:"term"`
 	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
 	Held []Held       `json:"held,omitempty"`
+	// Unmade are replicas that have no machine of the release that is wanted, as none could be made, and why.
+	Unmade []Failure `json:"unmade,omitempty"`
 	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.
 	Progress Progress `json:"progress,omitzero"`
 	// Scaled is how many machines groups have chosen to have, by group.
@@ -27,7 +29,7 @@ func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
-	return cmp.Or(t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
+	return cmp.Or(checkUnmade(t.Unmade), t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an

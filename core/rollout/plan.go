@@ -267,7 +267,7 @@ func first(now time.Time, want *Want, standing []Standing) (out []Order) {
 			s.Begin(cluster.Term{Number: n.Term, Member: "plan"})
 			continue
 		case n.Tell:
-			wants.Held, wants.Progress, wants.Scaled = n.Held, n.Progress, n.Scaled
+			wants.Held, wants.Unmade, wants.Progress, wants.Scaled = n.Held, n.Unmade, n.Progress, n.Scaled
 			continue
 		}
 		for _, w := range n.Obey {

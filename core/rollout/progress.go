@@ -128,7 +128,7 @@ const finalTries = 3
 // final reports whether a machine is refused for what it is, so that another try helps nothing.
 func final(err error) bool {
 	kind := fault.KindOf(err)
-	return kind == fault.Invalid || kind == fault.Denied
+	return kind == fault.Invalid || kind == fault.Denied || fault.CodeOf(err) == "image_unknown"
 }
 
 // late reports whether a slot has waited for longer for a machine of use than it may.

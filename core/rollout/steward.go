@@ -35,6 +35,7 @@ type Want struct {
 	Release  *Release          // the head's
 	Before   *Release          // that of Head.Before; nil: there is none, or it is not here
 	Held     []Held            // as the steward has last written
+	Unmade   []Failure         // as it has last written
 	Progress Progress          // as it has last written
 	Scaled   map[string]Scaled // the same, by group
 	Runs     map[string]Ran    // the same, by group
@@ -142,10 +143,11 @@ type Next struct {
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Held, Progress, Scaled and Runs are what the steward must write before it looks again, where Tell says so: which
-	// machines are held, how far the rollout is, how many machines groups have chosen to have, and which times of jobs are
-	// settled.
+	// Held, Unmade, Progress, Scaled and Runs are what the steward must write before it looks again, where Tell says so:
+	// which machines are held, which replicas none could be made for, how far the rollout is, how many machines groups have
+	// chosen to have, and which times of jobs are settled.
 	Held     []Held
+	Unmade   []Failure
 	Progress Progress
 	Scaled   map[string]Scaled
 	Runs     map[string]Ran
@@ -158,8 +160,9 @@ type Next struct {
 // concurrent use.
 type Steward struct {
 	term     cluster.Term
-	resting  bool   // it has said that it has done all
-	least    uint64 // the number of its next term
+	resting  bool      // it has said that it has done all
+	least    uint64    // the number of its next term
+	reasoned time.Time // when Next.Unmade was last another one
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
@@ -270,7 +273,8 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	}
 	p.aim()
 	if p.open && want.Head.Before != nil && want.Before == nil { // that release is about to come from another member
-		return Next{Held: want.Held, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs, Busy: s.under > 0}
+		return Next{Held: want.Held, Unmade: want.Unmade, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs,
+			Busy: s.under > 0}
 	}
 	p.notice(p.standing)
 	p.chooseSlots()
@@ -282,6 +286,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	p.groups()
 	p.surplus()
 	p.judge()
+	p.unmadeYet()
 	s.forget(now, known, p)
 	s.under += len(p.out.Obey)
 	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
@@ -410,14 +415,6 @@ func after(err error, d backoff.Doubling, failures int) time.Duration {
 		wait = max(wait, e.RetryAfter)
 	}
 	return wait
-}
-
-// Why returns why the last machine for a slot could not be made; nil: none failed, or one was made since.
-func (s *Steward) Why(slot Slot) error {
-	if w := s.slots[slot]; w != nil {
-		return w.why
-	}
-	return nil
 }
 
 // make orders a machine for a slot. asleep has it not started.

@@ -103,7 +103,8 @@ func (w *world) step(t failer) Next {
 			w.term = max(w.term, n.Term)
 			w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
 		} else {
-			w.want.Held, w.want.Progress, w.want.Scaled, w.want.Runs = n.Held, n.Progress, n.Scaled, n.Runs
+			w.want.Held, w.want.Unmade, w.want.Progress = n.Held, n.Unmade, n.Progress
+			w.want.Scaled, w.want.Runs = n.Scaled, n.Runs
 		}
 		n = w.steward.Step(w.now, &w.want, w.standing())
 	}
@@ -450,7 +451,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestWhatFailsIsTriedLater: by and by later, and not before the refusal says.
+// TestWhatFailsIsTriedLater: by and by later, and not before the refusal says. From the second refusal on all are told why,
+// another reason a minute later at the soonest, and once there is a machine nothing is told.
 func TestWhatFailsIsTriedLater(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	var waits []time.Duration
@@ -460,10 +462,11 @@ func TestWhatFailsIsTriedLater(t *testing.T) {
 			t.Fatalf("%+v", n)
 		}
 		w.end(0, refused, "w1")
-		if err := w.steward.Why(Slot{"web", 0}); !fault.Is(err, fault.Exhausted) {
-			t.Error(err)
-		}
 		n = w.step(t)
+		if told := w.want.Unmade; (len(told) > 0) != (len(waits) > 0) ||
+			len(told) > 0 && told[0] != (Failure{Group: "web", Why: "no"}) {
+			t.Errorf("after %d refusals %+v is told", len(waits)+1, told)
+		}
 		if len(n.Orders) != 0 || !n.Busy {
 			t.Fatalf("at once again: %+v", n)
 		}

@@ -1,0 +1,50 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// TestAnImageThatNobodyHas fails its rollout after a few tries, long before the deadline, and what is not certain takes the
+// place of no reason that is.
+func TestAnImageThatNobodyHas(t *testing.T) {
+	w := newWorld(map[string]int{"web": 1})
+	w.settle(t)
+	w.deploy("gone", map[string]int{"web": 1})
+	gone := fault.New(fault.NotFound, "image_unknown", "the registry does not have it")
+	began, said := w.now, ""
+	for i := range 60 {
+		w.step(t)
+		for len(w.under) > 0 {
+			o := w.under[0]
+			w.under = w.under[1:]
+			err := error(gone)
+			if o.Verb != Make {
+				err = w.carryOut(&o.Order, carried, o.Worker)
+			} else if i%2 == 1 && w.now.Sub(began) > 5*time.Second {
+				err = fault.New(fault.Unavailable, "no_answer", "the worker does not answer")
+			}
+			o.by.Done(w.now, &o.Order, err)
+		}
+		if len(w.want.Unmade) > 0 {
+			said = w.want.Unmade[0].Why
+		}
+		if w.want.Progress.Undo {
+			break
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	p := w.want.Progress
+	if !p.Undo || !strings.Contains(p.Why, "does not have it") || w.now.Sub(began) > 10*time.Second {
+		t.Errorf("after %v: %+v", w.now.Sub(began), p)
+	}
+	if said != "the registry does not have it" {
+		t.Errorf("it says %q", said)
+	}
+	if err := (&Tenure{Unmade: make([]Failure, maxUnmade+1)}).Check(); err == nil {
+		t.Error("a tenure may tell of any number")
+	}
+}
