@@ -72,10 +72,10 @@ func (o *owner) isHalted(ctx context.Context, id string, port int) bool {
 	return false
 }
 
-// answered says that the head of a visit's answer has come; upgraded, that the visit is no request any more.
-func (o *owner) answered(v *visit, upgraded bool) {
+// answered says that the head of a visit's answer has come.
+func (o *owner) answered(v *visit) {
 	o.mu.Lock()
-	v.head, v.raw = true, v.raw || upgraded
+	v.head = true
 	o.mu.Unlock()
 }
 
@@ -87,8 +87,8 @@ func (o *owner) ended(v *visit, r *hop.Request, err error) error {
 	if !halted {
 		return err
 	}
-	err = fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program is stopped by "+
-		"a signal; souk signal %s --signal SIGCONT has it go on", v.machine, v.machine)
+	err = fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program is "+
+		"stopped by a signal; souk signal %s --signal SIGCONT has it go on", v.machine, v.machine)
 	if hop.IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody) {
 		err = &correction{routing.NoAnswer, err}
 	}

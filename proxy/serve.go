@@ -269,7 +269,10 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	defer p.owner.leave(v)
 	answer := r.Answer
 	r.Answer = func(resp *http.Response) error {
-		p.owner.answered(v, resp.StatusCode == http.StatusSwitchingProtocols)
+		p.owner.answered(v)
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			p.owner.upgraded(v)
+		}
 		return answer(resp)
 	}
 	if b.h2 {

@@ -43,6 +43,13 @@ func (o *owner) over(v *visit, conn func() net.Conn) {
 	o.mu.Unlock()
 }
 
+// upgraded says that a visit has become a connection of another protocol.
+func (o *owner) upgraded(v *visit) {
+	o.mu.Lock()
+	v.raw = true
+	o.mu.Unlock()
+}
+
 // silent returns for how long no byte has passed a visit's connection, either way, by what the kernel keeps of it: so
 // nothing is counted where the bytes are. It is called with the lock.
 func (v *visit) silent() time.Duration {
