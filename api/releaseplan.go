@@ -33,10 +33,11 @@ type ReleasePlan struct {
 	Jobs []string `json:"jobs"`
 	// Command says that the release's command would run before anything else is done.
 	Command bool `json:"command,omitempty"`
-	// ImagesHere are as in ReleaseMade.
+	// ImagesHere and Warnings are as in ReleaseMade.
 	ImagesHere []string `json:"images_here,omitempty"`
 	// Volumes are those that would be made: groups mount them by names that no volume of the app has.
-	Volumes []ReleaseVolume `json:"volumes,omitempty"`
+	Volumes  []ReleaseVolume `json:"volumes,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"`
 }
 
 // Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it

@@ -68,6 +68,7 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 	}
 	out := t.answer(app.Name)
 	out.Held, out.ImagesHere, out.Volumes = (*api.Booking)(held), here, un.plan()
+	out.Warnings = release.Warnings(app.Name)
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)
 	}

@@ -106,7 +106,7 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, http.StatusCreated, api.ReleaseMade{Release: head.Release, Head: headAnswer(head),
-		ImagesHere: here, Volumes: volumes})
+		ImagesHere: here, Volumes: volumes, Warnings: release.Warnings(app.Name)})
 	return nil
 }
 

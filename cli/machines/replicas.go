@@ -74,6 +74,7 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	if err != nil {
 		return err
 	}
+	releases.Warn(c, made.Warnings)
 	out := deployed{ReleaseMade: made}
 	if !o.detach {
 		s, err := releases.Await(ctx, c, cl, app, group.Name, &made.Head)

@@ -132,6 +132,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 	for _, v := range made.Volumes {
 		c.Note("volume %s (%s) of %d GB is made at %s", v.Name, v.ID, v.SizeGB, v.Worker)
 	}
+	Warn(c, made.Warnings)
 	if o.detach {
 		Made(c, app, &made)
 		return nil
@@ -156,6 +157,13 @@ func hereNote(c *cli.Env, images []string) {
 	for _, i := range images {
 		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not "+
 			"answer; other workers need it, too", i)
+	}
+}
+
+// Warn says what a release has that is seldom meant.
+func Warn(c *cli.Env, sentences []string) {
+	for _, s := range sentences {
+		c.Note("warning: %s", s)
 	}
 }
 

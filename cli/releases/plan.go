@@ -22,6 +22,7 @@ func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 	} else {
 		printPlan(c, p)
 		hereNote(c, p.ImagesHere)
+		Warn(c, p.Warnings)
 	}
 	switch err := Unfit(p); {
 	case err != nil:
