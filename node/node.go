@@ -142,7 +142,6 @@ type Node struct {
 	server   *http.Server
 	reserve  *disk.Reserve  // nil: none is kept
 	closers  []func() error // in the order of opening
-	runtimes []Runtime
 }
 
 // New opens all that the process is made of. On an error it closes again what it had opened.

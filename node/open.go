@@ -116,7 +116,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if err != nil {
 		return err
 	}
-	n.workers, n.runners, n.runtimes = append(n.workers, w), append(n.runners, tasks), append(n.runtimes, r)
+	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
 	if n.o.Member != nil {
 		return nil // Attach enters what it has
 	}
