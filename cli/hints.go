@@ -39,5 +39,11 @@ var otherTools = map[string]string{
 	"qsub": "souk submit -- CMD", "qstat": "souk job ls", "qdel": "souk job cancel JOB", "queue": "souk job ls",
 	"pull": "souk image pull IMAGE", "load": "souk image load FILE", "rmi": "souk image rm IMAGE",
 	"prune": "souk image prune", "prefetch": "souk image prefetch IMAGE",
-	"login": "souk context", "auth": "souk token", "server": "souk dev, or souk agent", "up": "souk dev",
+	"login": "souk context", "auth": "souk token", "server": "souk dev, or souk agent",
+	"up":      "souk deploy FILE, for an app by its souk.toml, or souk dev, for a souk",
+	"down":    "souk scale APP 0, or souk apps destroy APP",
+	"build":   "souk image load FILE, of an image that docker or buildah has built, or a registry's name in souk.toml",
+	"compose": "souk deploy FILE, with a souk.toml (souk help souk-toml)",
+	"backup":  "souk help operating: Backup and restore", "restore": "souk help operating: Backup and restore",
+	"uninstall": "souk dev --remove, or souk agent --remove",
 }

@@ -11,7 +11,7 @@ import (
 
 //go:embed operating.md security.md break-glass.md glossary.md from-fly.md from-nomad.md from-slurm.md
 //go:embed reference/api.md reference/config.md reference/errors.md reference/exit-codes.md reference/history.md
-//go:embed reference/policies.md reference/quota.md reference/release.md
+//go:embed reference/policies.md reference/quota.md reference/release.md reference/souk-toml.md
 var files embed.FS
 
 // Topic is one document.

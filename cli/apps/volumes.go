@@ -23,15 +23,31 @@ func Volumes(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		vs, err := cl.Volumes(cmd.Context(), c.AppOrDefault())
-		if err != nil {
-			return err
+		of := []string{c.AppGiven()}
+		if of[0] == "" {
+			all, err := cl.Apps(cmd.Context())
+			if err != nil {
+				return err
+			}
+			of = of[:0]
+			for _, a := range all {
+				of = append(of, a.Name)
+			}
+		}
+		var vs []machine.Volume
+		for _, app := range of {
+			its, err := cl.Volumes(cmd.Context(), app)
+			if err != nil && (c.AppGiven() != "" || !fault.Is(err, fault.NotFound)) { // it may have gone meanwhile
+				return err
+			}
+			vs = append(vs, its...)
 		}
 		printVolumes(c, vs)
 		return nil
 	}
 	return cli.Parent(&cobra.Command{Use: "volumes", Short: "List, make and destroy volumes",
 		Long: "A volume outlives the machines it is attached to. It is on one worker for life.\n" +
+			"The list has those of all apps, or of the one of --app or $SOUK_APP.\n" +
 			"No more can be written to it than its size, where its worker can see to that " +
 			"(\"held\" in the list; souk doctor says why); else its size is only counted.",
 		Example: "  souk volumes create data --size 1\n  souk run --volume data:/data -- /opt/db\n  souk volumes",
@@ -218,9 +234,10 @@ func printVolumes(c *cli.Env, vs []machine.Volume) {
 		if v.SizeHeld {
 			size += " held"
 		}
-		rows = append(rows, cli.Cells(v.ID, v.Name, v.State, size, string(v.Worker), attached,
+		rows = append(rows, cli.Cells(v.ID, v.Name, v.App, v.State, size, string(v.Worker), attached,
 			strconv.Itoa(len(v.Snapshots))))
 	}
-	c.Table([]cli.Column{cli.Drop("ID", 3), cli.Keep("NAME").Cut(8), cli.Drop("STATE", 4), cli.Keep("SIZE"),
-		cli.Drop("WORKER", 5).Cut(6), cli.Drop("ATTACHED TO", 2).Cut(8), cli.Drop("SNAPSHOTS", 1)}, rows)
+	c.Table([]cli.Column{cli.Drop("ID", 3), cli.Keep("NAME").Cut(8), cli.Drop("APP", 6).Cut(6),
+		cli.Drop("STATE", 4), cli.Keep("SIZE"), cli.Drop("WORKER", 5).Cut(6), cli.Drop("ATTACHED TO", 2).Cut(8),
+		cli.Drop("SNAPSHOTS", 1)}, rows)
 }

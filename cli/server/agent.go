@@ -172,6 +172,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if o.remove {
 		return removeMember(ctx, c, o, dir, log)
 	}
+	warnMemory(c, o.Memory)
 	a, err := openAgent(ctx, o, dir, knobs, log, next.doors.Listen, end)
 	if err != nil {
 		return err

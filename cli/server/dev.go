@@ -115,6 +115,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
+	warnMemory(c, o.memory)
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
 	}

@@ -197,7 +197,8 @@ func TestVerbsOfOtherTools(t *testing.T) {
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
 		"clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
-		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up"} {
+		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up",
+		"down", "build", "compose", "backup", "restore", "uninstall"} {
 		code, _, says := invoke(t, nil, verb, "web")
 		_, here, told := strings.Cut(says, `what does that here is "souk `)
 		if code != cli.ExitUsage || !told {
