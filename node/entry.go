@@ -67,7 +67,7 @@ type asker struct{ app, id string }
 const (
 	maxEntered = 4096 // names that have an address; beyond it the one that was told of longest ago loses it
 	maxAskers  = 65536
-	entryPace  = 50 * time.Millisecond // between two looks at which ports are to be open
+	entryPace  = 250 * time.Millisecond // between two looks at which ports are to be open
 	// Ports that were open stay so for this long after a start: not all have told what they have.
 	entryGrace = 10 * time.Second
 	entryPort  = 4256

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/soukhq/souk/strangers"
@@ -46,3 +47,9 @@ func (p *Proxy) Looks() func() {
 
 // EndHalted ends the requests that have waited, at a time, for long for a machine that is stopped by a signal.
 func (p *Proxy) EndHalted(now time.Time) { p.owner.endHalted(context.Background(), now) }
+
+// InsidePlaces counts connections of machines in and out, of which there may be so many.
+func InsidePlaces(most int) (enter func(netip.Addr) bool, leave func(netip.Addr)) {
+	d := &insideDoor{most: most, of: map[netip.Addr]int{}}
+	return d.enter, d.leave
+}

@@ -392,7 +392,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
 	defer c.Close()
 	p.owner.over(v, func() net.Conn { return c })
 	if r.Header.Get(askHeader) == askRaw {
-		p.owner.answered(v, true)
+		p.owner.upgraded(v)
 	}
 	client, ahead, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -39,11 +40,11 @@ type inside struct {
 
 // Bounds of connections inside.
 const (
-	maxInside    = 16384 // at once
-	maxInsideOne = 2048  // of one machine
-	maxPortsOf   = 64    // of an app or a group
-	deniedLines  = 5     // in the log at once, and one more each deniedEvery
-	deniedEvery  = 10 * time.Second
+	maxInside   = 16384 // at once; see mostInside
+	insideShare = 8     // one of so many parts of them is for one machine at most
+	maxPortsOf  = 64    // of an app or a group
+	deniedLines = 5     // in the log at once, and one more each deniedEvery
+	deniedEvery = 10 * time.Second
 )
 
 // PortsInside returns the ports by which other machines may ask for an app, or for one of its groups, in order: the
@@ -75,17 +76,17 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 
 // ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
 func (p *Proxy) ServeInside(ctx context.Context, ln net.Listener, asked func(net.Conn) (Inside, error)) error {
-	in := &insideDoor{p: p, asked: asked, of: map[netip.Addr]int{},
+	in := &insideDoor{p: p, asked: asked, most: mostInside(), of: map[netip.Addr]int{},
 		log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
 	defer in.served.Wait()
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	for {
 		c, err := ln.Accept()
 		switch {
-		case err == nil && !in.enter(c):
+		case err == nil && !in.enter(strangers.HostOf(c)):
 			reset(c)
 		case err == nil:
-			in.served.Go(func() { defer in.leave(c); in.serve(ctx, c) })
+			in.served.Go(func() { defer in.leave(strangers.HostOf(c)); in.serve(ctx, c) })
 		case ctx.Err() != nil:
 			return nil
 		case !passes(err):
@@ -96,11 +97,23 @@ func (p *Proxy) ServeInside(ctx context.Context, ln net.Listener, asked func(net
 	}
 }
 
+// mostInside is how many connections come in at once. Each takes two descriptors, and half of those that the process may
+// open are for other work.
+func mostInside() int {
+	const part = 4
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return strangers.Most()
+	}
+	return int(max(1, min(maxInside, limit.Cur/part)))
+}
+
 // insideDoor is where machines of this host ask for others.
 type insideDoor struct {
 	p      *Proxy
 	asked  func(net.Conn) (Inside, error)
 	log    *slog.Logger
+	most   int // connections
 	served sync.WaitGroup
 
 	mu  sync.Mutex
@@ -109,11 +122,10 @@ type insideDoor struct {
 }
 
 // enter counts a connection in, unless there are too many.
-func (d *insideDoor) enter(c net.Conn) bool {
-	who := strangers.HostOf(c)
+func (d *insideDoor) enter(who netip.Addr) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.all >= maxInside || d.of[who] >= maxInsideOne {
+	if d.all >= d.most || d.of[who] >= max(1, d.most/insideShare) {
 		return false
 	}
 	d.all++
@@ -121,8 +133,7 @@ func (d *insideDoor) enter(c net.Conn) bool {
 	return true
 }
 
-func (d *insideDoor) leave(c net.Conn) {
-	who := strangers.HostOf(c)
+func (d *insideDoor) leave(who netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all--

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -259,5 +260,25 @@ func TestAGroupThatComes(t *testing.T) {
 	r.host.lets("m1", "web", "ask")
 	if s := <-got; s != "m1 hello" {
 		t.Error(s)
+	}
+}
+
+// TestOneMachineHasNotAllPlaces: who opens connections without end leaves places to others.
+func TestOneMachineHasNotAllPlaces(t *testing.T) {
+	a, b := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	enter, leave := proxy.InsidePlaces(80)
+	for i := range 20 {
+		if in := enter(a); in != (i < 10) {
+			t.Errorf("connection %d of one machine: %v", i, in)
+		}
+	}
+	for i := range byte(80) {
+		if in := enter(netip.AddrFrom4([4]byte{198, 18, 1, i})); in != (i < 70) {
+			t.Errorf("connection %d of others: %v", i, in)
+		}
+	}
+	leave(a)
+	if !enter(b) || enter(a) {
+		t.Error("a place that is left is not the next one's")
 	}
 }

@@ -103,6 +103,6 @@ func (p *Proxy) dial(ctx context.Context, b *backend) (net.Conn, error) {
 		return nil, err
 	}
 	p.owner.over(v, func() net.Conn { return c })
-	p.owner.answered(v, true)
+	p.owner.upgraded(v)
 	return &counted{Conn: c, left: func() { p.owner.leave(v) }}, nil
 }
