@@ -31,6 +31,7 @@ var freeText = []string{
 	"evictions",
 	"extra",
 	"fail-if",
+	"forward-chain",
 	"gossip",
 	"gpu",
 	"group",
