@@ -60,6 +60,7 @@ type PlannedGroup struct {
 	Surge    int              `json:"surge"`            // at most so many machines more than wanted may be there at once
 	First    int              `json:"first"`            // so many machines are made in its first step
 	Placed   int              `json:"placed"`           // so many of them have room now
+	Canary   []int            `json:"canary,omitempty"` // so many replicas are new at each step of its canary
 	Evicts   int              `json:"evicts,omitempty"` // so many machines of lower rank are evicted for those
 	Fits     Fit              `json:"fits"`
 	Why      string           `json:"why,omitempty"` // why the next one has none

@@ -157,7 +157,8 @@ type ServiceRestart struct {
 
 // ServiceRollback says to which release an app goes back.
 type ServiceRollback struct {
-	// Release is its id, or at least the first 6 digits of it. Left out: the one from before the newest rollout.
+	// Release is its number, its id, or at least the first 6 digits of that. Left out: the one from before the newest
+	// rollout.
 	Release string  `json:"release,omitempty"`
 	Parent  *string `json:"parent,omitempty"` // as in NewRelease
 }
@@ -248,13 +249,15 @@ type Rollout struct {
 	InForce string         `json:"in_force"`         // the release that the machines are to be like now
 	State   rollout.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
 	// Asked says of a paused one that somebody asked for it, By who; else it failed.
-	Asked  bool             `json:"asked,omitempty"`
-	By     string           `json:"by,omitempty"`
-	Step   int              `json:"step"`          // how many steps of its canary are over
-	Steps  int              `json:"steps"`         // how many it has; 0: no group has a canary
-	Why    string           `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
-	Failed []RolloutFailure `json:"failed"`        // replicas that failed, at most 8
-	Since  time.Time        `json:"since"`         // since when state and step are so
+	Asked bool   `json:"asked,omitempty"`
+	By    string `json:"by,omitempty"`
+	Step  int    `json:"step"`  // how many steps of its canary are over
+	Steps int    `json:"steps"` // how many it has; 0: no group has a canary
+	// Canary is how many replicas of each group are new at the step, while one is not over.
+	Canary []rollout.CanaryAt `json:"canary,omitempty"`
+	Why    string             `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
+	Failed []RolloutFailure   `json:"failed"`        // replicas that failed, at most 8
+	Since  time.Time          `json:"since"`         // since when state and step are so
 	// Command is what became of the release's command: waiting, running, done or failed; none: the rollout has none.
 	Command string `json:"command,omitempty"`
 	// CommandMachine is where it runs or ran, as long as the machine is kept; "souk logs" has what it printed.

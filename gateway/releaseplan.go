@@ -301,7 +301,8 @@ func (t *trial) answer(app string) api.ReleasePlan {
 			x = &groupTrial{fitting: fitting{fits: api.FitsNow}}
 		}
 		a := api.PlannedGroup{Name: g.Name, Strategy: g.Strategy, Order: g.Order, Wanted: g.Wanted, There: g.Now,
-			Surge: g.Surge(), First: x.news + x.beside, Placed: x.newsPlaced + x.besidePlaced, Evicts: x.evicts,
+			Surge: g.Surge(), Canary: g.Canary, First: x.news + x.beside,
+			Placed: x.newsPlaced + x.besidePlaced, Evicts: x.evicts,
 			Fits: x.fits, Why: x.why,
 			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
 		for _, r := range g.Replicas {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -231,20 +232,23 @@ func (a *releasesAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find finds a release of an app that is kept, by its id or the beginning of it.
+// find finds a release of an app that is kept, by its number, its id or the beginning of that.
 func (a *releasesAPI) find(app, ref string) (catalog.ReleaseEntry, error) {
 	var none catalog.ReleaseEntry
 	all, err := a.catalog.Releases(app)
 	if err != nil {
 		return none, err
 	}
-	if len(ref) < minDigits {
-		return none, fault.New(fault.Invalid, "release", "%q is too short for a release's id; give at least %d digits "+
-			"of it", clip(ref, 80), minDigits)
+	number, _ := strconv.ParseUint(ref, 10, 64)
+	isNumber := strconv.FormatUint(number, 10) == ref
+	if !isNumber && len(ref) < minDigits {
+		return none, fault.New(fault.Invalid, "release", "%q is no release's number, and too short for its id; give "+
+			"at least %d digits of it", clip(ref, 80), minDigits)
 	}
 	var found []catalog.ReleaseEntry
 	for _, e := range all {
-		if strings.HasPrefix(e.Release, ref) && !slices.ContainsFunc(found,
+		is := isNumber && number > 0 && e.Number == number || len(ref) >= minDigits && strings.HasPrefix(e.Release, ref)
+		if is && !slices.ContainsFunc(found,
 			func(f catalog.ReleaseEntry) bool { return f.Release == e.Release }) {
 			found = append(found, e)
 		}

@@ -249,3 +249,24 @@ func TestRolloutVerbs(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+// TestAReleaseByItsNumber: what "souk releases" shows as NUMBER names a release, as its id does.
+func TestAReleaseByItsNumber(t *testing.T) {
+	s := newShop(t).open()
+	var first, second api.ReleaseMade
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 64, 1, "")).into(t, &first)
+	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:2", 64, 1, "")).into(t, &second)
+	for ref, id := range map[string]string{"1": first.Release, "2": second.Release, first.Release[:7]: first.Release} {
+		var r api.Release
+		s.want(200, "GET", "/v1/souk/apps/a/releases/"+ref, nil).into(t, &r)
+		if r.ID != id {
+			t.Errorf("%s is %s, want %s", ref, r.ID, id)
+		}
+	}
+	s.want(404, "GET", "/v1/souk/apps/a/releases/3", nil)
+	s.want(400, "GET", "/v1/souk/apps/a/releases/x", nil)
+	s.want(200, "POST", "/v1/souk/apps/a/rollback", `{"release":"1"}`)
+	if now, _ := s.catalog.Service("a"); now.Head.Release != first.Release {
+		t.Errorf("%s is wanted", now.Head.Release)
+	}
+}

@@ -68,8 +68,8 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 		return nil
 	}
 	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, InForce: s.InForce, State: s.State,
-		Asked: s.Asked, By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Failed: []api.RolloutFailure{},
-		Since: s.Since}
+		Canary: s.Canary, Asked: s.Asked, By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Since: s.Since,
+		Failed: []api.RolloutFailure{}}
 	for _, f := range s.Failed {
 		out.Failed = append(out.Failed, api.RolloutFailure(f))
 	}

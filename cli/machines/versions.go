@@ -35,11 +35,11 @@ said it. A name that a machine has is the machine's; "souk rollback --app APP" a
 about the app. "souk releases APP" lists the releases.`,
 		Example: "  souk rollback web\n  souk get web --versions\n" +
 			"  souk rollback web --to 01M8ANRHY7XV0BBVE8EH183F5Y\n  souk rollback --app shop\n" +
-			"  souk rollback --app shop --to 3f9a01",
+			"  souk rollback --app shop --to 3f9a01\n  souk rollback --app shop --to 2",
 		Args: cli.Args(0, 1, "a machine, by id or name, or an app")}
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "",
-		"the version or release to go back to, or the beginning of its id (default: the one before)")
+		"the version or release to go back to, or its number, or the beginning of its id (default: the one before)")
 	o.waiting(f)
 	f.BoolVar(&o.noStart, "no-start", false, "do not start it, and stop it where it runs")
 	completeVersions(c, cmd, "to")

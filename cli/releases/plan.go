@@ -115,6 +115,12 @@ func doesCell(d rollout.Does) cli.Cell {
 func groupPlanText(g *api.PlannedGroup) string {
 	text := fmt.Sprintf("%s: %s, %s, at most %s for %d wanted", g.Name, g.Strategy, g.Order,
 		cli.NumberOf(max(g.There, g.Wanted+g.Surge), "machine", "machines"), g.Wanted)
+	for i, n := range g.Canary {
+		text += fmt.Sprintf("%s%d", [...]string{", at its steps ", ", "}[min(i, 1)], n)
+	}
+	if len(g.Canary) > 0 {
+		text += " of them new"
+	}
 	switch {
 	case g.First == 0:
 		return text

@@ -5,6 +5,7 @@ package releases
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,13 +23,14 @@ import (
 func Releases(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "releases APP [RELEASE]", Short: "List what was wanted of an app, newest first",
 		Long: `List the releases of an app: each deploy, and each change of how many machines are wanted. With RELEASE, by its
-id or at least the first 6 digits of it, tell what that one says. "souk logs --release NUMBER --app APP" has what the
+number, its id or at least the first 6 digits of that, tell what that one says. "souk logs --release NUMBER --app APP" has what the
 machines of one printed, of one that failed for a day.
 
   STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
          again; overtaken was made at the same time as another, on two sides of a cut of the network, and lost
   WHY    deploy, scale, restart, rollback, pause, resume, promote or secrets
-  GROUPS how many machines of each group were wanted`,
+  GROUPS how many machines of each group were wanted
+  IMAGE  what they run`,
 		Example: "  souk releases shop\n  souk releases shop 3f9a01\n  souk releases shop 3f9a01 --toml > souk.toml\n" +
 			"  souk releases shop --json | jq -r '.[] | select(.state == \"overtaken\").release'",
 		Args: cli.Args(1, 2, "an app, and at most one of its releases")}
@@ -84,8 +86,9 @@ func printTOML(c *cli.Env, app string, r *api.Release) error {
 }
 
 func printReleases(c *cli.Env, list []api.ReleaseEntry) {
-	head := []cli.Column{cli.Keep("NUMBER"), cli.Keep("RELEASE"), cli.Keep("STATE"), cli.Drop("WHY", 2),
-		cli.Drop("WHO", 3).Cut(8), cli.Drop("AGE", 4), cli.Keep("GROUPS").Cut(12), cli.Drop("NOTE", 1).Cut(8)}
+	head := []cli.Column{cli.Keep("NUMBER"), cli.Keep("RELEASE"), cli.Keep("STATE"), cli.Drop("WHY", 3),
+		cli.Drop("WHO", 4).Cut(8), cli.Drop("AGE", 5), cli.Keep("GROUPS").Cut(12),
+		cli.Drop("IMAGE", 1).Cut(8), cli.Drop("NOTE", 2).Cut(8)}
 	now := time.Now()
 	rows := make([][]cli.Cell, 0, len(list))
 	for i := range list {
@@ -105,7 +108,7 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 		}
 		rows = append(rows, []cli.Cell{{Text: number}, {Text: rollout.Short(e.Release)}, state, {Text: e.Why},
 			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)},
-			{Text: noteOf(e)}})
+			{Text: imagesText(e.Groups)}, {Text: noteOf(e)}})
 	}
 	c.Table(head, rows)
 }
@@ -116,6 +119,17 @@ func noteOf(e *api.ReleaseEntry) string {
 		return e.Note + ": " + e.Failed
 	}
 	return e.Note + e.Failed
+}
+
+// imagesText is what the groups of a release run.
+func imagesText(groups []api.ReleaseGroup) string {
+	var images []string
+	for i := range groups {
+		if image := machine.ShortImage(groups[i].Image); !slices.Contains(images, image) {
+			images = append(images, image)
+		}
+	}
+	return cmp.Or(strings.Join(images, ", "), "-")
 }
 
 // groupsText is how many machines of each group were wanted.

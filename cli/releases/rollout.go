@@ -177,7 +177,11 @@ func stepText(r *api.Rollout) string {
 	case r.Step >= r.Steps:
 		return fmt.Sprintf(" after its %d steps", r.Steps)
 	}
-	return fmt.Sprintf(" at step %d of %d", r.Step+1, r.Steps)
+	text := fmt.Sprintf(" at step %d of %d", r.Step+1, r.Steps)
+	for i, at := range r.Canary {
+		text += fmt.Sprintf("%s%d of %d of %s new", [...]string{" with ", ", "}[min(i, 1)], at.New, at.Wanted, at.Group)
+	}
+	return text
 }
 
 // outcome is the error of a rollout that came to another end than it was meant to; nil while it runs and when it is

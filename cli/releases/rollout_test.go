@@ -30,6 +30,9 @@ func TestRolloutText(t *testing.T) {
 			"release 11111111 is being rolled out after its 3 steps, for 2m", ""},
 		{api.Rollout{State: rollout.RolledWaiting, Steps: 2},
 			`release 11111111 waits at step 1 of 2, for 2m; "souk promote shop" has it go on`, ""},
+		{api.Rollout{State: rollout.RolledWaiting, Steps: 2, Canary: []rollout.CanaryAt{
+			{Group: "web", New: 2, Wanted: 3}, {Group: "job", New: 1, Wanted: 4}}}, `release 11111111 waits at step 1 of 2 with 2 of 3 of web new, 1 of 4 of ` +
+			`job new, for 2m; "souk promote shop" has it go on`, ""},
 		{api.Rollout{State: rollout.RolledPaused, Asked: true, By: "bob"},
 			`release 11111111 is paused by bob, for 2m; "souk resume shop" has it go on`, "paused"},
 		{api.Rollout{State: rollout.RolledPaused, Why: "it dies"},

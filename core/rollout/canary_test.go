@@ -1,11 +1,38 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/machine"
 )
+
+// TestTheNumbersOfACanary: how many replicas are new at each step is told beforehand, and of the step while it is on.
+func TestTheNumbersOfACanary(t *testing.T) {
+	g := Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}, Update: &Update{Strategy: Canary,
+		Steps: []CanaryStep{{Percent: 1}, {Percent: 34}}, MinUp: during(time.Second)}}
+	r := newRig(t, 1, g, true)
+	if p := Foresee(r.now, &r.want, r.standing()); p.Groups[0].Canary != nil {
+		t.Errorf("the first release is new at %v", p.Groups[0].Canary)
+	}
+	r.rest()
+	r.roll(g, other)
+	if p := Foresee(r.now, &r.want, r.standing()); !slices.Equal(p.Groups[0].Canary, []int{1, 2}) {
+		t.Errorf("the plan has %v new", p.Groups[0].Canary)
+	}
+	for step, want := range [][]CanaryAt{{{"web", 1, 3}}, {{"web", 2, 3}}, nil} {
+		for range 100 {
+			r.tick()
+		}
+		told := Rollout{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
+			Progress: r.want.Progress}
+		if s, _ := told.Tell(nil); !slices.Equal(s.Canary, want) {
+			t.Errorf("at step %d: %v, want %v", step, s.Canary, want)
+		}
+		r.follow(Change{Promote: step + 1, Why: WhyPromote}, nil)
+	}
+}
 
 // TestWhatACanaryReplacesFirst: replicas that are added with the release are its first, so that no old machine goes for
 // them, and at each step one old machine stays at least, beside the new one where there is only one replica.

@@ -49,6 +49,7 @@ type GroupPlan struct {
 	Wanted   int      // replicas
 	Now      int      // machines, those that are being destroyed left out
 	Most     int      // machines that may be there at once, at the worst moment
+	Canary   []int    // how many replicas are new at each step of its canary; none: it has none
 	Replicas []ReplicaPlan
 }
 
@@ -196,6 +197,11 @@ func (p *pass) plan(to *side) GroupPlan {
 		out.Now += len(p.by[slot])
 		if !to.has[slot.Index] {
 			out.destroy(p.by[slot], slot.String()+" is not wanted any more")
+		}
+	}
+	if old := p.old[g.Name]; old != nil && to.changed {
+		for step := range g.steps() {
+			out.Canary = append(out.Canary, g.newAt(step, to.n))
 		}
 	}
 	two, _ := g.surge(to.n)

@@ -48,6 +48,14 @@ type Story struct {
 	Why     string // why it is undone or paused, or what failed where others went on; "": nothing did
 	Failed  []Failure
 	Since   time.Time // since when state and step are so
+	Canary  []CanaryAt
+}
+
+// CanaryAt is how many replicas of a group are new at a step of its canary.
+type CanaryAt struct {
+	Group  string `json:"group"`
+	New    int    `json:"new"`
+	Wanted int    `json:"wanted"`
 }
 
 // Tell tells of a rollout. fresh returns how many replicas of a group have a machine of the release that is ready, or
@@ -66,6 +74,11 @@ func (r *Rollout) Tell(fresh func(group string) int) (s Story, ok bool) {
 		s.Step, s.Why, s.Failed = min(p.Step, s.Steps), p.Why, p.Failed
 		if !p.At.IsZero() {
 			s.Since = p.At
+		}
+	}
+	for _, g := range r.canaries() {
+		if n := h.Wanted(g, r.Scaled); s.Step < len(g.steps()) {
+			s.Canary = append(s.Canary, CanaryAt{g.Name, g.newAt(s.Step, n), n})
 		}
 	}
 	switch {
@@ -174,8 +187,9 @@ func (r *Rollout) Rollback(release string) (Change, error) {
 		return noChange(), noEarlier("the newest rollout of %s, of release %s, follows on no rollout of another "+
 			"release that was done: name one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	case h.Before.Release == h.Release:
-		return noChange(), noEarlier("the newest rollout of %s is a restart, so release %s stood before it, too: name "+
-			"another one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
+		return noChange(), noEarlier("the newest rollout of %s makes machines of release %s again, which stood before "+
+			"it, too, as a restart does or a rollback of one that was not done: name another one of those that "+
+			"\"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	}
 	return Change{Release: h.Before.Release, Why: WhyBack}, nil
 }

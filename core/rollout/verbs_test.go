@@ -133,6 +133,7 @@ func TestVerbs(t *testing.T) {
 	one := release("one", map[string]int{"web": 4})
 	h, g := rolled(t, two), rolled(t, plain)
 	restarted := follow(t, g, Change{Restart: true}, plain, Progress{Rollout: 2, Release: plain.ID(), State: Done})
+	turned := follow(t, h, Change{Release: h.Before.Release, Why: WhyBack}, one, Progress{})
 	at := func(h *Head, p Progress) Progress {
 		p.Rollout, p.Release, p.At = h.Rollout, h.Release, time.Unix(300, 0)
 		return p
@@ -160,6 +161,8 @@ func TestVerbs(t *testing.T) {
 		{"back, done", h, two, done, rollback(""), Change{Release: first, Why: WhyBack}, ""},
 		{"back, undone", h, two, undone, rollback(""), noChange(), "no_earlier_release"},
 		{"back of a restart", restarted, plain, Progress{}, rollback(""), noChange(), "no_earlier_release"},
+		{"back of a rollback of what was not done", turned, one, Progress{}, rollback(""), noChange(),
+			"no_earlier_release"},
 		{"to what is wanted", h, two, done, rollback(two.ID()), noChange(), ""},
 		{"to what was undone", h, two, undone, rollback(two.ID()), Change{Release: two.ID(), Why: WhyBack}, ""},
 		{"to what an undo returned to", h, two, undone, rollback(first), Change{Release: first, Why: WhyBack}, ""},
