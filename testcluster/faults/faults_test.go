@@ -48,6 +48,7 @@ var kinds = map[string][]string{ //nolint:gochecknoglobals // a constant
 
 // TestFaults does one short run of the first fault of each kind, with some launches each.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		for _, names := range kinds {
 			runAll(t, names[:1], time.Second, 150)

@@ -31,6 +31,7 @@ func small(r api.NewRelease) api.NewRelease {
 //
 // 20 deaths of 100 machines: go test ./testcluster/faults -run TestAHostDies -v -args -deaths 20 -per-host 100
 func TestAHostDies(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
 		n := 3 * *perHost

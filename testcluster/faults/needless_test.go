@@ -16,6 +16,7 @@ var badFor = flag.Duration("bad-for", 10*time.Second, "how long TestNoneIsMadeNe
 //
 // Ten minutes of each: go test ./testcluster/faults -run TestNoneIsMadeNeedlessly -v -args -bad-for 10m
 func TestNoneIsMadeNeedlessly(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []struct {
 		name  string
 		flags []string
@@ -25,6 +26,7 @@ func TestNoneIsMadeNeedlessly(t *testing.T) {
 		{"delay", []string{"--pace", "wan"}, func(h *netns.Host) error { return h.Delay(150 * time.Millisecond) }},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
+			t.Parallel()
 			apart(t, func() {
 				k := newKept(t, 9, bad.flags...)
 				k.whole(9, 0, 1, 2)

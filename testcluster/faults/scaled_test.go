@@ -22,6 +22,7 @@ done`
 // TestAGroupScaledByCPUOutlivesAHost: a group has more machines while they are busy, at several hosts, as each member sees.
 // One of these hosts dies, and others take the place of what it had; once there is nothing to do the group is small again.
 func TestAGroupScaledByCPUOutlivesAHost(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		dir := t.TempDir()
 		for _, d := range []string{dir, filepath.Dir(dir)} { // machines have users of their own, who must get there

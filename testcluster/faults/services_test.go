@@ -102,6 +102,7 @@ func (k *kept) runs(host int, arg string) (n int) {
 // TestAServiceOutlivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
 // its own; when the host is back each replica has one machine again, as seen by each member and in /proc.
 func TestAServiceOutlivesAHost(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 3)
 		if at := k.whole(3, 0, 1, 2); len(at) != 3 {
@@ -150,6 +151,7 @@ func TestAServiceOutlivesAHost(t *testing.T) {
 // TestAllHostsOfAServiceComeBack after a power cut, one some seconds before the others: it makes no machine in the place of
 // theirs.
 func TestAllHostsOfAServiceComeBack(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 3)
 		k.whole(3, 0, 1, 2)
@@ -181,6 +183,7 @@ func TestAllHostsOfAServiceComeBack(t *testing.T) {
 // TestASingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
 // is made in its place, nor for another one, until all are heard again; then that one is, and the first has run on.
 func TestASingleIsNeverDoubled(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
 		single := func(app string) {
@@ -231,6 +234,7 @@ func TestASingleIsNeverDoubled(t *testing.T) {
 // TestAMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
 // elsewhere; where it is waited for instead it is started when its host is heard.
 func TestAMachineStopsThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
 		r := sleepers(1, "1000000")
@@ -297,6 +301,7 @@ func (k *kept) machines(member int) (ids []string) {
 
 // TestTheStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
 func TestTheStewardOfAServiceDies(t *testing.T) {
+	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
 		k.whole(0, 0, 1, 2)
