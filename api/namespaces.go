@@ -7,10 +7,12 @@ import (
 
 // Namespace says who is in a namespace, what it may spend, and what it does.
 type Namespace struct {
-	Name     string            `json:"name"`
-	Apps     []string          `json:"apps"`
-	Budget   *quota.Budget     `json:"budget"` // null: no limit
-	Weight   float64           `json:"weight"` // of its fair share
+	Name   string        `json:"name"`
+	Apps   []string      `json:"apps"`
+	Budget *quota.Budget `json:"budget"` // null: no limit
+	Weight float64       `json:"weight"` // of its fair share
+	// Max is how much it may occupy at once: cores (cpu), GiB of memory and disk, GPUs (gpu), extras by their names.
+	Max      quota.Caps        `json:"max,omitempty"`
 	Balance  *float64          `json:"balance"`
 	Owed     float64           `json:"owed"`  // spent, and not made good yet
 	Spent    float64           `json:"spent"` // ever; what this cluster's workers have counted
@@ -42,6 +44,7 @@ type NewNamespace struct {
 type QuotaRequest struct {
 	Budget *quota.Budget `json:"budget"`
 	Weight *float64      `json:"weight,omitempty"` // null: as it is
+	Max    *quota.Caps   `json:"max,omitempty"`    // null: as it is; {}: none
 }
 
 // AppNamespace is the namespace that pays for an app's machines.

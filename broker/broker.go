@@ -24,7 +24,9 @@ type Options struct {
 	Log       Log            // nil: decisions are not recorded
 	Region    cluster.Region // the nearest for a launch that names none
 	Rand      io.Reader
-	Unfit     func() error // why nothing may be made through this process; nil: it always may
+	// Agree has the members that can be heard learn what this one and the workers know; nil: there is no other member.
+	Agree func(ctx context.Context, worker bool)
+	Unfit func() error // why nothing may be made through this process; nil: it always may
 }
 
 // Broker places machines. Its methods may be called from many goroutines.
@@ -39,6 +41,7 @@ type Broker struct {
 	region    cluster.Region
 	rand      io.Reader
 	unfit     func() error
+	agree     func(ctx context.Context, worker bool)
 
 	metrics    *metrics
 	decisions  decisionIDs
@@ -62,6 +65,9 @@ func New(o Options) *Broker {
 		creates: newKeyLocks()}
 	if b.unfit == nil {
 		b.unfit = func() error { return nil }
+	}
+	if b.agree = o.Agree; b.agree == nil {
+		b.agree = func(context.Context, bool) {}
 	}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.strategies = map[string]Strategy{

@@ -35,6 +35,7 @@ func (s direct) Buy(ctx context.Context, o *Order) error {
 			got.NotSent = true // it has gone since the view was read
 		}
 		p.record.timed(out.Ask, got.took)
+		p.refused(got.Answer.Refused)
 		p.Machine, in = got.machine, inOf(out.Ask, got.Answer)
 		if in.Refused != nil {
 			s.fleet.Refused(out.Ask, in.Refused.Record)

@@ -107,10 +107,7 @@ func (v drainView) take(worker string, r *placement.Request) {
 		if string(k.Worker) != worker {
 			continue
 		}
-		room := r.Resources
-		if !r.Start {
-			room = cluster.Resources{Disk: room.Disk} // the rest is asked for when it is started
-		}
+		room := r.Occupies() // the rest is asked for when it is started
 		k.Used, k.Machines, k.Apps = k.Used.Add(room), k.Machines+1, maps.Clone(k.Apps)
 		if k.Apps == nil {
 			k.Apps = map[string]int{}

@@ -103,11 +103,13 @@ type Order struct {
 	tries    int
 	refusals []string
 	strategy Strategy
-	name     string   // of the strategy
-	releases []func() // what the order has claimed
-	gone     []string // machines that are gone by then: of a rehearsal
-	ahead    float64  // credits an hour of the machines that are made before: of a rehearsal
-	err      error    // what it ended with
+	name     string            // of the strategy
+	releases []func()          // what the order has claimed
+	gone     []string          // machines that are gone by then: of a rehearsal
+	ahead    float64           // credits an hour of the machines that are made before: of a rehearsal
+	occupied cluster.Resources // what those occupy
+	capped   string            // the namespace that pays, where what it may occupy has a cap
+	err      error             // what it ended with
 }
 
 // Purchase is one machine of an order: what is asked for, and what has come of it. Its request is the only one there
@@ -123,6 +125,7 @@ type Purchase struct {
 	mark    cluster.KeyMark  // of the order's key
 	replica *Replica         // nil: it is none
 	asked   time.Time        // since when a worker is looked for
+	overCap bool             // the last worker that was asked refused it for its namespace's quota
 	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
 
 	record *recorder

@@ -49,6 +49,9 @@ func (b *Broker) place(ctx context.Context, o *Order) (*Placed, error) {
 	if err := b.prepare(ctx, o); err != nil {
 		return nil, err
 	}
+	if err := b.keepCaps(ctx, o); err != nil {
+		return nil, err
+	}
 	if err := b.vacate(ctx, o); err != nil {
 		return nil, err
 	}
@@ -110,6 +113,9 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 		err = o.strategy.Buy(ctx, o)
 	}
 	for draws := 1; draws < maxDraws && b.redraw(ctx, o, err); draws++ {
+		err = o.strategy.Buy(ctx, o)
+	}
+	for tries := 0; tries < capTries && o.refusedByOldNews(err) && pause(ctx, capPause) == nil; tries++ {
 		err = o.strategy.Buy(ctx, o)
 	}
 	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {

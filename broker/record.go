@@ -71,6 +71,7 @@ func (p *Purchase) ask(a market.Ask, got reply) {
 		return
 	}
 	r.waited += got.took
+	p.refused(in.Refused)
 	x := market.Asked{Worker: a.Worker, Before: p.before(a.Worker)}
 	switch {
 	case in.Done:

@@ -23,6 +23,7 @@ type Rehearsal struct {
 	gone []string                  // machines that were taken out
 	left map[cluster.WorkerID]bool // workers that have room only once others are gone: those, evicted ones or trials
 	rate float64                   // credits an hour that what was placed costs more than what was taken out
+	used cluster.Resources         // what was placed occupies more
 	paid bool                      // a budget pays for what was placed
 }
 
@@ -52,7 +53,7 @@ func (b *Broker) Rehearse(ctx context.Context) *Rehearsal {
 // Place places a machine where a buyer would, and takes its room. An error says that it cannot be asked for.
 func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*Trial, error) {
 	o := r.b.order(Intent{App: app, Launch: l})
-	o.gone, o.ahead = r.gone, max(0, r.rate)
+	o.gone, o.ahead, o.occupied = r.gone, max(0, r.rate), r.used
 	if err := r.b.prepare(ctx, o); err != nil {
 		return nil, err
 	}
@@ -73,6 +74,7 @@ func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*
 	s.waits = r.left[s.Worker]
 	r.view.take(string(s.Worker), &s.request)
 	r.rate += s.rate
+	r.used = r.used.Add(s.request.Occupies())
 	r.paid = r.paid || p.Request.Funds != nil
 	return s, nil
 }
@@ -184,13 +186,11 @@ func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time
 
 // GiveBack takes a machine out again that was placed.
 func (r *Rehearsal) GiveBack(s *Trial) {
-	room := s.request.Resources
-	if !s.request.Start {
-		room = cluster.Resources{Disk: room.Disk}
-	}
+	room := s.request.Occupies()
 	r.release(s.Worker, s.request.App, room)
 	r.left[s.Worker] = true // what is placed there from now on has its room only once this one is gone
 	r.rate -= s.rate
+	r.used = r.used.Sub(room)
 	list := r.view.ports[string(s.Worker)]
 	r.view.ports[string(s.Worker)] = slices.DeleteFunc(list,
 		func(p machine.Publish) bool { return slices.Contains(s.request.Publish, p) })
@@ -217,7 +217,7 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 	default:
 		room = cluster.Resources{Disk: room.Disk}
 	}
-	r.gone = append(r.gone, m.ID)
+	r.gone, r.used = append(r.gone, m.ID), r.used.Sub(room)
 	r.left[m.Worker] = true
 	r.release(m.Worker, m.App, room)
 	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.HostPorts()...)

@@ -182,11 +182,17 @@ func (b *Broker) fund(ctx context.Context, o *Order) error {
 	}
 	req := &o.Purchases[0].Request
 	req.Namespace, req.Funds, req.Scheduling.Lent = namespace, nil, false
-	if account != nil && req.Start {
-		rate := b.funds.Price().Rate(req.Resources, req.Scheduling)*float64(len(o.Purchases)) + o.ahead
-		f := account.Afford(namespace, rate)
-		if req.Scheduling.Lent = !f.Enough() && account.Budget.Lend; !req.Scheduling.Lent {
-			req.Funds = f
+	if o.capped = ""; account != nil && (req.Start || len(account.Max) > 0) {
+		if len(account.Max) > 0 {
+			o.capped = namespace
+		}
+		rate, more := 0.0, req.Resources.Scale(int64(len(o.Purchases)), 1).Add(o.occupied)
+		if req.Start {
+			rate = b.funds.Price().Rate(req.Resources, req.Scheduling)*float64(len(o.Purchases)) + o.ahead
+		}
+		req.Funds = account.Means(namespace, rate, more)
+		if !req.Funds.Enough() && req.Funds.Beyond() == nil && account.Budget.Lend {
+			req.Scheduling.Lent, req.Funds = true, account.Means(namespace, 0, more)
 		}
 	}
 	o.setLent(req.Scheduling.Lent)
@@ -221,9 +227,12 @@ func unpaid(err error, req *placement.Request) error {
 	case !req.Funds.Enough():
 		wanted, had := req.Funds.Clause()
 		e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, req.Funds.Wait
-		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had +
-			"; ask for less or a cheaper band, stop something, or have the quota raised (souk quota show " +
-			req.Namespace + ")"
+		less := "ask for less or a cheaper band"
+		if req.Funds.Beyond() != nil {
+			less = "ask for less"
+		}
+		e.Text = "over the allowed quota: wanted " + wanted + ", had " + had + "; " + less +
+			", stop something, or have the quota raised (souk quota show " + req.Namespace + ")"
 	case req.Scheduling.Lent:
 		e.Text += "; namespace " + req.Namespace + " cannot pay for it now (souk quota show " + req.Namespace +
 			"), so it may only have room that is idle"

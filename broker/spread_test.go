@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -77,7 +78,8 @@ func TestWhoPlacesNextCountsTheLast(t *testing.T) {
 	release([]cluster.Placed{{Machine: "m1", Worker: "w2"}})
 	for _, id := range []cluster.WorkerID{"w2", "w3", "w1"} {
 		placed, release, err := w.members[id].Spread(t.Context(), "a")
-		if err != nil || len(placed) != 1 || placed[0] != (cluster.Placed{Machine: "m1", Worker: "w2"}) {
+		if err != nil || len(placed) != 1 ||
+			!reflect.DeepEqual(placed[0], cluster.Placed{Machine: "m1", Worker: "w2"}) {
 			t.Errorf("%s hears of %v, %v", id, placed, err)
 		}
 		release(nil)

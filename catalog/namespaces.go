@@ -17,6 +17,7 @@ type Namespace struct {
 	CreatedAt time.Time     `json:"created_at,omitzero"`
 	Budget    *quota.Budget `json:"budget,omitempty"` // nil: no limit
 	Weight    float64       `json:"weight,omitempty"` // of its fair share; 0 is 1
+	Max       quota.Caps    `json:"max,omitempty"`    // how much it may occupy at once
 }
 
 func (n Namespace) isDefault() bool { return n.Name == quota.Default }
@@ -119,10 +120,10 @@ func (c *Catalog) DeleteNamespace(name string) error {
 	return c.commit(x)
 }
 
-// SetBudget sets what a namespace may spend, nil for no limit, and the weight of its fair share.
-func (c *Catalog) SetBudget(name string, b *quota.Budget, weight float64) error {
-	why := ""
-	if b != nil {
+// SetQuota sets what a namespace may spend, nil for no limit, the weight of its fair share, and what it may occupy at once.
+func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error {
+	why := most.Valid()
+	if b != nil && why == "" {
 		why = b.Valid()
 	}
 	if !(weight >= 0 && weight <= quota.MaxPrice) {
@@ -137,7 +138,7 @@ func (c *Catalog) SetBudget(name string, b *quota.Budget, weight float64) error 
 	if err != nil {
 		return err
 	}
-	n.Budget, n.Weight = b, weight
+	n.Budget, n.Weight, n.Max = b, weight, most
 	return c.commit(c.namespaces.put(n.Name, n))
 }
 

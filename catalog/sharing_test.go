@@ -104,7 +104,7 @@ func TestImportRefuses(t *testing.T) {
 func TestQuotasAreShared(t *testing.T) {
 	all := sharers(t, 2)
 	a, b := all[0], all[1]
-	err := errors.Join(a.CreateNamespace("ml"), a.SetBudget("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3),
+	err := errors.Join(a.CreateNamespace("ml"), a.SetQuota("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3, nil),
 		b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}}))
 	if err != nil {
 		t.Fatal(err)

@@ -34,10 +34,11 @@ func (c NamespaceCalls) Quota(ctx context.Context, name string) (n api.Namespace
 	return n, err
 }
 
-// SetQuota sets what a namespace may spend, nil for no limit; a nil weight leaves that of its fair share.
-func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget,
-	weight *float64) (n api.Namespace, err error) {
-	err = c.do(ctx, newCall(api.SetQuota, name).withBody(api.QuotaRequest{Budget: b, Weight: weight}), &n)
+// SetQuota sets what a namespace may spend, nil for no limit; a nil weight or most leaves that of its fair share and what it
+// may occupy at once.
+func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64,
+	most *quota.Caps) (n api.Namespace, err error) {
+	err = c.do(ctx, newCall(api.SetQuota, name).withBody(api.QuotaRequest{Budget: b, Weight: weight, Max: most}), &n)
 	return n, err
 }
 

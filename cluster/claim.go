@@ -68,8 +68,9 @@ type Claimed struct {
 
 // Placed is a machine and the worker that made it.
 type Placed struct {
-	Machine string   `json:"machine"`
-	Worker  WorkerID `json:"worker"`
+	Machine string    `json:"machine"`
+	Worker  WorkerID  `json:"worker"`
+	Used    Resources `json:"used,omitzero"` // what it occupies, of one whose namespace has caps
 }
 
 // Creation is what a create came to.
@@ -135,6 +136,9 @@ func (c *Claim) Check() error {
 		return fault.New(fault.Invalid, "claim", "a claim tells of %d machines; at most %d", len(c.Placed), MaxPlaced)
 	}
 	for _, p := range c.Placed {
+		if !p.Used.Valid() {
+			return fault.New(fault.Invalid, "claim", "a claim tells of a machine that occupies an impossible amount")
+		}
 		if len(p.Machine) > MaxClaimText || len(p.Worker) > MaxClaimText {
 			return fault.New(fault.Invalid, "claim", "a claim tells of a machine with an id of more than %d bytes",
 				MaxClaimText)

@@ -203,7 +203,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 
 func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *broker.Broker {
 	b := broker.Options{Fleet: fleet, Directory: fleet, Apps: rows, Policies: rows, Funds: rows,
-		Claims: claims, Region: o.Region, Rand: o.Rand}
+		Claims: claims, Region: o.Region, Rand: o.Rand, Agree: o.Agree}
 	if o.Decisions != nil {
 		b.Log = o.Decisions
 	}

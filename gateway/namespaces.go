@@ -29,7 +29,7 @@ type namespaceCatalog interface {
 	CreateNamespace(name string) error
 	DeleteNamespace(name string) error
 	SetNamespace(app, name string) error
-	SetBudget(name string, b *quota.Budget, weight float64) error
+	SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error
 	Price() quota.Price
 	SetPrice(p quota.Price) error
 }
@@ -56,7 +56,7 @@ func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
 	now := time.Now()
 	out := make([]api.Namespace, 0, len(rows))
 	for _, n := range rows {
-		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight,
+		i := api.Namespace{Name: n.Name, Apps: apps[n.Name], Budget: n.Budget, Weight: n.Weight, Max: n.Max,
 			Workers: []api.WorkerSpending{}}
 		if i.Weight == 0 {
 			i.Weight = 1
@@ -137,7 +137,11 @@ func (a *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
 	if in.Weight != nil {
 		weight = *in.Weight
 	}
-	if err := a.catalog.SetBudget(name, in.Budget, weight); err != nil {
+	most := n.Max
+	if in.Max != nil {
+		most = *in.Max
+	}
+	if err := a.catalog.SetQuota(name, in.Budget, weight, most); err != nil {
 		return err
 	}
 	return a.answerNamespace(w, name, http.StatusOK)
@@ -206,7 +210,7 @@ func (a *accounts) spendings() map[cluster.WorkerID]map[string]cluster.Spending 
 	return out
 }
 
-// account returns how a namespace that has a budget stands.
+// account returns how a namespace that has a budget or caps stands.
 func (a *accounts) account(n catalog.Namespace) quota.Account {
 	var told []cluster.Spending
 	for w := range a.directory.fleet.Snapshot().Workers() {
@@ -214,17 +218,26 @@ func (a *accounts) account(n catalog.Namespace) quota.Account {
 			told = append(told, s)
 		}
 	}
-	return quota.Of(*n.Budget, told, time.Now())
+	var b quota.Budget
+	if n.Budget != nil {
+		b = *n.Budget
+	}
+	out := quota.Of(b, told, time.Now())
+	out.Unlimited, out.Max = n.Budget == nil, n.Max
+	return out
 }
 
 // limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
 func (a *accounts) limits(worker cluster.WorkerID) quota.Limits {
 	b := quota.Limits{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{},
-		Others: map[string]cluster.Spending{}}
+		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
 	limited := false
 	for _, n := range a.catalog.Namespaces() {
 		if n.Budget != nil {
 			b.Budgets[n.Name], limited = *n.Budget, true
+		}
+		if len(n.Max) > 0 {
+			b.Caps[n.Name], limited = n.Max, true
 		}
 	}
 	if !limited {
@@ -239,7 +252,7 @@ func (a *accounts) limits(worker cluster.WorkerID) quota.Limits {
 		}
 	}
 	for name, told := range others {
-		if budget, has := b.Budgets[name]; has {
+		if budget, has := b.Budgets[name]; has || len(b.Caps[name]) > 0 {
 			b.Others[name] = quota.Fold(budget, told, time.Now())
 		}
 	}

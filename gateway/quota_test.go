@@ -192,7 +192,8 @@ func TestQuotaLends(t *testing.T) {
 func TestFairShare(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room)).open()
 	c := s.catalog
-	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"), c.SetBudget("web", nil, 2)); err != nil {
+	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"),
+		c.SetQuota("web", nil, 2, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if w := (rows{catalog: s.catalog}).Shares(); len(w) != 3 || w["web"].Weight != 2 {

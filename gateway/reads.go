@@ -153,7 +153,7 @@ func (c rows) Watcher() (placement.Policy, bool) { return c.watcher() }
 // Account adds up what the workers have told of an app's namespace.
 func (c rows) Account(_ context.Context, app string) (string, *quota.Account, error) {
 	space, err := c.catalog.NamespaceOf(app)
-	if err != nil || space.Budget == nil {
+	if err != nil || space.Budget == nil && len(space.Max) == 0 {
 		return space.Name, nil, err
 	}
 	a := c.accounts.account(space)

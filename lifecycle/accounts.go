@@ -72,22 +72,27 @@ func (s *accounts) setLimits(b quota.Limits) {
 
 // funds returns what a request takes of its namespace's budget, as this worker knows it; see market.Funding.
 func (s *accounts) funds(now time.Time, id string, r *placement.Request) *placement.Funds {
-	name, sc, has := r.Namespace, r.Scheduling, 0.0
+	name, sc, has, more := r.Namespace, r.Scheduling, 0.0, r.Resources
 	if id != "" {
 		st, p := s.find(id)
 		if p == nil {
 			return nil
 		}
-		name, sc, has = st.namespace, st.scheduling, s.Charge(id).Rate
+		c := s.Charge(id)
+		name, sc, has, more = st.namespace, st.scheduling, c.Rate, more.Sub(c.Used)
 	}
 	if name == "" {
 		name = quota.Default
 	}
 	a, limited := s.Account(now, name)
-	if !limited || sc.Lent { // who is lent to pays nothing: whether that may be is the buyer's to judge
+	if !limited {
 		return nil
 	}
-	return a.Afford(name, s.Price().Rate(r.Resources, sc)-has)
+	rate := 0.0
+	if !sc.Lent { // who is lent to pays nothing: whether that may be is the buyer's to judge
+		rate = s.Price().Rate(r.Resources, sc) - has
+	}
+	return a.Means(name, rate, more)
 }
 
 // record puts into the worker's record what is to be told, and plans when the counters are written.

@@ -57,7 +57,8 @@ func (s *tasks) begin(t Task) error {
 	}
 	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(),
 		Scheduling: t.Scheduling}
-	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && s.accounts.MayRunUnpaid(f.Namespace) {
+	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && f.Beyond() == nil &&
+		s.accounts.MayRunUnpaid(f.Namespace) {
 		r.Scheduling.Lent, t.Scheduling.Lent = true, true
 	}
 	t.Since = s.now

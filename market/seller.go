@@ -391,7 +391,7 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 		if c.Code == placement.CodeStartRate {
 			e.Code, e.RetryAfter = "busy", 100*time.Millisecond
 		} else if c.Code == placement.CodeQuota {
-			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait
+			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait // a judge that says so has them
 		} else if e.Resource == "" && r.Resources.Get(c.Code) > 0 {
 			e.Resource = c.Code
 		}

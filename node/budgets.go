@@ -10,7 +10,7 @@ import (
 
 // tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere.
 // It is a part of the time by which a quota can be overdrawn.
-const tellEvery = time.Second
+const tellEvery = time.Second / 4
 
 // tellBudgets tells the workers until ctx ends.
 func (n *Node) tellBudgets(ctx context.Context) {

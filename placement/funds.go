@@ -20,13 +20,57 @@ type Funds struct {
 	Had   float64       `json:"had"`
 	Wait  time.Duration `json:"wait_ns,omitempty"` // until Had will be Wanted if nothing changes; 0: not by waiting
 	Never bool          `json:"never,omitempty"`   // Wanted is more than the budget can hold
+	Caps  []Cap         `json:"caps,omitempty"`    // of the resources that it wants and that have one
 }
 
-// Enough says whether the request can be paid for. Nil is for what costs nothing, or has no budget: it can.
-func (f *Funds) Enough() bool { return f == nil || f.Had >= f.Wanted }
+// Cap is how much of a resource a request wants more, a namespace occupies and may occupy, in the resource's own units.
+type Cap struct {
+	Name   string `json:"name"`
+	Wanted int64  `json:"wanted"`
+	Used   int64  `json:"used"`
+	Max    int64  `json:"max"`
+}
+
+// Enough says whether the request can be paid for, and is within its namespace's caps. Nil is for what costs nothing, or
+// has no limit: it can.
+func (f *Funds) Enough() bool { return f == nil || f.Had >= f.Wanted && f.Beyond() == nil }
+
+// Beyond returns the first cap that the request would exceed; nil: none. Nothing is lent beyond a cap.
+func (f *Funds) Beyond() *Cap {
+	if f != nil {
+		for i := range f.Caps {
+			if c := &f.Caps[i]; c.Used+c.Wanted > c.Max {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// text gives an amount of a cap's resource.
+func (c *Cap) text(amount int64) string {
+	plural := "s"
+	if amount == 1000 {
+		plural = ""
+	}
+	switch c.Name {
+	case "cpu":
+		return fmt.Sprintf("%.4g core%s", float64(amount)/1000, plural)
+	case "gpu":
+		return fmt.Sprintf("%.4g GPU%s", float64(amount)/1000, plural)
+	case "memory", "disk":
+		return fmt.Sprintf("%.4g GiB of %s", float64(amount)/1024, c.Name)
+	}
+	return fmt.Sprintf("%d %s", amount, c.Name)
+}
 
 // Clause gives what was wanted and had, in words.
 func (f *Funds) Clause() (wanted, had string) {
+	if c := f.Beyond(); c != nil {
+		wanted = c.text(c.Wanted) + " of namespace " + f.Namespace
+		had = fmt.Sprintf("%s left, as at most %s are allowed", c.text(max(0, c.Max-c.Used)), c.text(c.Max))
+		return wanted, had
+	}
 	wanted = fmt.Sprintf("%s credits of namespace %s", creditText(f.Wanted), f.Namespace)
 	had = creditText(f.Had) + " left"
 	switch {
@@ -50,6 +94,7 @@ func creditText(c float64) string {
 func judgeFunds(r *Request, out *judging) {
 	if f := r.Funds; !f.Enough() && out.refuse() {
 		wanted, had := f.Clause()
-		out.no(f.Never, CodeQuota, wanted, had)
+		c := f.Beyond()
+		out.no(f.Never || c != nil && c.Wanted > c.Max, CodeQuota, wanted, had)
 	}
 }

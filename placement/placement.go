@@ -57,6 +57,14 @@ func (r *Request) AskForRuntime(c *machine.Config) {
 	r.Scheduling.Require = append(slices.Clone(r.Scheduling.Require), able)
 }
 
+// Occupies returns what the machine takes once it is made: one that is not started takes its disk.
+func (r *Request) Occupies() cluster.Resources {
+	if r.Start {
+		return r.Resources
+	}
+	return cluster.Resources{Disk: r.Resources.Disk}
+}
+
 // Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
 // view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
 type Fleet struct {

@@ -30,6 +30,9 @@ type Account struct {
 	Spent  float64 // ever
 	Lent   float64 // that lent machines would have cost, ever
 	Used   cluster.Resources
+	// Unlimited says that there is no budget: nothing it spends is looked at.
+	Unlimited bool
+	Max       Caps // how much it may occupy at once
 }
 
 // Of adds up what all workers have told of a namespace. A worker that has not been heard of for a while is taken to

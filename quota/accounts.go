@@ -67,13 +67,14 @@ func (a *Accounts) Charge(id string) Charge { return a.meter.Charge(id) }
 // Payers lists what a namespace pays for and may run unpaid instead, in order.
 func (a *Accounts) Payers(namespace string) []string { return a.meter.Payers(namespace) }
 
-// Account returns how a namespace stands, as far as this worker has heard; false where it has no budget.
+// Account returns how a namespace stands, as far as this worker has heard; false where it has neither budget nor caps.
 func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	if a.limits == nil {
 		return Account{}, false
 	}
 	b, limited := a.limits.Budgets[namespace]
-	if !limited {
+	caps := a.limits.Caps[namespace]
+	if !limited && len(caps) == 0 {
 		return Account{}, false
 	}
 	a.limit(now, namespace)
@@ -81,7 +82,9 @@ func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	if o, some := a.limits.Others[namespace]; some {
 		told = append(told, o)
 	}
-	return Of(b, told, now), true
+	out := Of(b, told, now)
+	out.Unlimited, out.Max = !limited, caps
+	return out, true
 }
 
 // MayRunUnpaid reports whether what goes beyond a namespace's budget may start all the same, and be the first to be

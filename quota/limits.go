@@ -16,6 +16,7 @@ const MaxNamespaces = 1000
 type Limits struct {
 	Price   Price
 	Budgets map[string]Budget           // by namespace; one that is not named has no limit
+	Caps    map[string]Caps             // by namespace: what it may occupy at once
 	Others  map[string]cluster.Spending // by namespace: of all other workers together, as of its At
 }
 

@@ -64,14 +64,7 @@ func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	}
 	sum := 0.0
 	for _, d := range want.Dims() {
-		unit := 1.0
-		switch d.Name {
-		case "cpu", "gpu":
-			unit = 1000
-		case "memory", "disk":
-			unit = 1024
-		}
-		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unit
+		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unit(d.Name)
 	}
 	return sum * factor
 }

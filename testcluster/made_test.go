@@ -295,7 +295,7 @@ func namespaceLife(ctx context.Context, i int) []aStep {
 				list, err := cl.Namespaces(ctx)
 				return has(list, err, true, is)
 			}},
-		{"limit", func(cl *client.Client) error { _, err := cl.SetQuota(ctx, name, &limit, nil); return err },
+		{"limit", func(cl *client.Client) error { _, err := cl.SetQuota(ctx, name, &limit, nil, nil); return err },
 			func(cl *client.Client) error {
 				got, err := cl.Quota(ctx, name)
 				if err == nil && (got.Budget == nil || *got.Budget != limit) {

@@ -144,24 +144,27 @@ func quotaSet(c *cli.Env) *cobra.Command {
 	var b quota.Budget
 	var weight float64
 	var none bool
-	cmd := &cobra.Command{Use: "set NAMESPACE", Short: "Set what a namespace may spend",
-		Long: `Set what a namespace may spend: for ever --credits-per-hour, at once at
-most --burst. Flags that are not given leave what there is; a first quota needs --credits-per-hour, and its burst
-is an hour's worth if nothing else is said.`,
-		Example: "  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n  souk " +
-			"quota " +
-			"set ml --none", Args: cli.Args(1, 1, "a namespace")}
+	var most []string
+	cmd := &cobra.Command{Use: "set NAMESPACE", Short: "Set what a namespace may spend, and occupy at once",
+		Long: `Set what a namespace may occupy at once with --max, and what it may spend: for ever --credits-per-hour, at once at
+most --burst. Either may be set without the other. Flags that are not given leave what there is; the burst of a first
+budget is an hour's worth if nothing else is said.`,
+		Example: "  souk quota set ml --max cpu=8,memory=32,gpu=2\n  souk quota set ml --max memory=\n" +
+			"  souk quota set ml --credits-per-hour 10 --burst 40\n  souk quota set ml --lend=false\n" +
+			"  souk quota set ml --none", Args: cli.Args(1, 1, "a namespace")}
 	f := cmd.Flags()
 	f.Float64Var(&b.PerHour, "credits-per-hour", 0, "what it may spend for ever; 0: --burst is all it ever gets")
 	f.Float64Var(&b.Burst, "burst", 0, "what it may spend at once, after a long rest (default: an hour's worth)")
 	f.BoolVar(&b.Lend, "lend", true,
 		"let what goes beyond it start all the same where there is idle room, and be the first to be evicted")
 	f.Float64Var(&weight, "weight", 1, "of its fair share, beside other namespaces")
-	f.BoolVar(&none, "none", false, "take the limit away")
+	f.StringSliceVar(&most, "max", nil, "RESOURCE=AMOUNT, what all it has may occupy at once: cores (cpu), GiB of "+
+		"memory and of disk, volumes among it, GPUs (gpu), extras by their names; RESOURCE= takes one away; repeatable")
+	f.BoolVar(&none, "none", false, "take all limits away")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		set := f.Changed
-		if none && (set("credits-per-hour") || set("burst") || set("lend")) {
-			return cli.Usagef("%s wants a budget or --none, not both", cmd.CommandPath())
+		if none && (set("credits-per-hour") || set("burst") || set("lend") || set("max")) {
+			return cli.Usagef("%s wants limits or --none, not both", cmd.CommandPath())
 		}
 		cl, err := c.Client()
 		if err != nil {
@@ -173,10 +176,10 @@ is an hour's worth if nothing else is said.`,
 		}
 		to := &b
 		switch {
-		case none, old.Budget == nil && !set("credits-per-hour") && !set("burst") && set("weight"):
+		case none, old.Budget == nil && !set("credits-per-hour") && !set("burst") && (set("weight") || set("max")):
 			to = nil
 		case old.Budget == nil && !set("credits-per-hour") && !set("burst"):
-			return cli.Usagef("namespace %s has no quota yet: say --credits-per-hour", given[0])
+			return cli.Usagef("namespace %s has no quota yet: say --max or --credits-per-hour", given[0])
 		case old.Budget == nil && !set("burst"):
 			b.Burst = b.PerHour
 		case old.Budget != nil:
@@ -186,7 +189,11 @@ is an hour's worth if nothing else is said.`,
 		if set("weight") {
 			w = &weight
 		}
-		n, err := cl.SetQuota(cmd.Context(), given[0], to, w)
+		caps, err := capsOf(old.Max, most, none)
+		if err != nil {
+			return err
+		}
+		n, err := cl.SetQuota(cmd.Context(), given[0], to, w, caps)
 		if err != nil {
 			return err
 		}
@@ -194,6 +201,33 @@ is an hour's worth if nothing else is said.`,
 		return nil
 	}
 	return cmd
+}
+
+// capsOf changes caps as --max says; nil where nothing changes.
+func capsOf(old quota.Caps, given []string, none bool) (*quota.Caps, error) {
+	if none {
+		return &quota.Caps{}, nil
+	}
+	if len(given) == 0 {
+		return nil, nil //nolint:nilnil // they stay
+	}
+	caps := maps.Clone(old)
+	if caps == nil {
+		caps = quota.Caps{}
+	}
+	for _, g := range given {
+		name, text, is := strings.Cut(g, "=")
+		if is && text == "" {
+			delete(caps, name)
+			continue
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || name == "" {
+			return nil, cli.Usagef("--max is RESOURCE=AMOUNT, as cpu=8 or memory=32, not %q", g)
+		}
+		caps[name] = v
+	}
+	return &caps, nil
 }
 
 // merged is a budget where what was not set stays as it was.
@@ -220,9 +254,12 @@ func printQuota(c *cli.Env, n api.Namespace) {
 		apps = strings.Join(n.Apps[:min(len(n.Apps), 8)], ", ")
 	}
 	c.Printf("namespace %s: %s\n", n.Name, apps)
-	if b := n.Budget; b == nil {
+	if len(n.Max) > 0 {
+		c.Printf("  may occupy at most %s at once; what goes beyond that is refused\n", n.Max)
+	}
+	if b := n.Budget; b == nil && len(n.Max) == 0 {
 		c.Printf("  no limit\n")
-	} else {
+	} else if b != nil {
 		beyond := "is refused"
 		if b.Lend {
 			beyond = "is lent to, where there is idle room"
