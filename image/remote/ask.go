@@ -199,6 +199,10 @@ func (c *Client) broken(ctx, within context.Context, q question, err error) erro
 			q.what)
 	case errors.As(err, &f):
 		return f
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fault.New(fault.Unavailable, "registry_plain",
+			"the registry %s speaks plain HTTP, and was asked for %s by HTTPS; give it a certificate, or start souk "+
+				"with --mirror %s=http://%s", q.name, q.what, q.name, q.name)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fault.New(fault.Unavailable, "image_cut",
 			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
