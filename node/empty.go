@@ -80,7 +80,7 @@ func (n *Node) Empty(ctx context.Context) error {
 		errs = append(errs, emptyRuntime(ctx, r))
 	}
 	if n.network != nil && n.network.Lacks == nil {
-		errs = append(errs, hostnet.RemoveTunnel(n.network.Realm))
+		errs = append(errs, hostnet.RemoveTunnel(n.network.Realm), hostnet.RemoveEntry(n.network.Realm))
 	}
 	return errors.Join(errs...)
 }

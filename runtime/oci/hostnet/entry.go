@@ -36,7 +36,7 @@ const entryTable = "souk-in-"
 // NewEntry is that of the containers of a network, whose server is at an IPv4 address of the host's loopback. It does
 // nothing yet.
 func NewEntry(p *netplan.Network, to netip.AddrPort) *Entry {
-	return &Entry{name: entryTable + strings.TrimPrefix(tunnelName(p.Realm), "souk-"), group: group(p), to: to}
+	return &Entry{name: entryName(p.Realm), group: group(p), to: to}
 }
 
 // openPorts is the set of addresses with the ports that are open there.
@@ -161,6 +161,13 @@ func (e *Entry) Remove() error {
 	e.open = nil
 	return RemoveTable(e.name)
 }
+
+func entryName(realm string) string {
+	return entryTable + strings.TrimPrefix(tunnelName(realm), "souk-")
+}
+
+// RemoveEntry removes the rules of a realm's entry, whichever process laid them; nil when there are none.
+func RemoveEntry(realm string) error { return RemoveTable(entryName(realm)) }
 
 // Asked returns the address and port that a connection was made to, which an entry has brought here.
 func Asked(c syscall.Conn) (at netip.AddrPort, err error) {
