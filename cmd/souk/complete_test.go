@@ -41,6 +41,7 @@ var freeText = []string{
 	"id",
 	"image",
 	"label",
+	"max",
 	"memory",
 	"metadata",
 	"mirror",
