@@ -123,8 +123,8 @@ func clusterSteps() []clusterStep {
 		{on: "a", run: `sed 's/exec/exit 1; exec/' souk.toml > bad.toml && souk deploy bad.toml`},
 		{on: "b", run: `souk releases shop`},
 		{on: "b", run: `curl -s http://shop.localhost:4284`},
-		{say: "The power of a host fails. Some seconds later another machine stands for the one that is lost; when the " +
-			"host is back,\neach replica has one again. A request wakes one that rests."},
+		{say: "The power of a host fails. Some seconds later another machine stands for the one that is lost; when " +
+			"the host is back,\neach replica has one again. A request wakes one that rests."},
 		{on: "a", quiet: `souk services | grep '^http://shop.* 0/2'`},
 		{on: "a", quiet: `souk status --app shop | awk '/^web/ && $3 != "a" { print $3 }' | grep . | head -1`,
 			keep: "LOST"},

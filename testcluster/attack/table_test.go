@@ -100,7 +100,7 @@ func TestAStolenDisk(t *testing.T) {
 		names[i] = k.name
 	}
 
-	w.souk(x.a.env(), "node", "rm", "c", "--force", "--yes", "--reason", "stolen")
+	w.souk(x.a.env(), "node", "rm", "c", "--force", "--yes", "--end-tokens", "--reason", "stolen")
 	x.phase = removed
 	lap("all was tried before")
 	waittest.Until(t, "both have heard of the removal", func() bool {
