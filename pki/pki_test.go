@@ -284,7 +284,7 @@ func TestWhoIsLetIn(t *testing.T) {
 	}{
 		{"another CA", server.ServerTLS(at(now), true), foreign.ClientTLS(at(now), "", Worker), "not of this cluster"},
 		{"no certificate", server.ServerTLS(at(now), true), &tls.Config{InsecureSkipVerify: true}, "certificate"},
-		{"no second door", plain.ServerTLS(at(now), true), JoinTLS(token, at(now)), "no issuer"},
+		{"no second door", plain.ServerTLS(at(now), true), JoinTLS(token, at(now)), "not an issuer"},
 		{"no door for joining", server.ServerTLS(at(now), false), JoinTLS(token, at(now)), "certificate"},
 		{"an issuer of another CA", foreign.ServerTLS(at(now), true), JoinTLS(token, at(now)), "nothing was sent"},
 		{"ended", server.ServerTLS(at(late), true), plain.ClientTLS(at(now), "", Worker), "has ended"},

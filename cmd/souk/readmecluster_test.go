@@ -105,6 +105,7 @@ func clusterSteps() []clusterStep {
 		{on: "a", quiet: one},
 		{on: "a", run: `souk logs {WEB} | sort | uniq`},
 		{say: "A host is emptied, and taken back:"},
+		{on: "a", quiet: alive},
 		{on: "a", run: `souk node drain b --reason 'new disks' --yes`},
 		{on: "a", quiet: `souk node ls | grep '^b .* draining '`},
 		{on: "a", run: `souk node ls`},

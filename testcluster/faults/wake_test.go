@@ -96,8 +96,9 @@ func shopOf(m *faults.Member, name string, skip bool) *machine.Launch {
 	at := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
 		Values: []cluster.Value{cluster.Text(string(m.Worker()))}}
 	return &machine.Launch{Name: name, SkipLaunch: skip, Config: &machine.Config{Image: machine.HostImage,
-		Init:  machine.Init{Exec: []string{"sleep", "1000000"}},
-		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+		Init:    machine.Init{Exec: []string{"sleep", "1000000"}},
+		Guest:   &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+		Network: &machine.Network{SharePorts: true}, // none of them listens, or one of a host does
 		Services: []machine.Service{{Protocol: "tcp", InternalPort: shopPort,
 			Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}},
 		Scheduling: &machine.Scheduling{Prefer: []cluster.Preference{{Requirement: at, Weight: 1000}}}}

@@ -119,7 +119,9 @@ type Listener struct {
 func ListenersOn(port int) []Listener { return listenersOn("/proc/net/", port) }
 
 // ListenersAt is ListenersOn for the network namespace of a process.
-func ListenersAt(pid, port int) []Listener { return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port) }
+func ListenersAt(pid, port int) []Listener {
+	return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port)
+}
 
 func listenersOn(dir string, port int) (out []Listener) {
 	want := fmt.Sprintf(":%04X", port)

@@ -130,11 +130,17 @@ const (
 
 // newThreads gives what parks threads in the groups of a tree.
 func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Logger) *threads {
-	p := &threads{log: log, view: v, ready: make(chan *parkedThread, readyThreads), low: make(chan struct{}, 1)}
-	p.headroom = proc.Headroom
+	headroom := proc.Headroom
 	if t != nil {
-		p.headroom = func() int64 { return min(t.Headroom(), proc.Headroom()) }
+		headroom = func() int64 { return min(t.Headroom(), proc.Headroom()) }
 	}
+	return newThreadsWithin(ctx, headroom, v, log)
+}
+
+// newThreadsWithin gives them where so many more may be made as headroom returns.
+func newThreadsWithin(ctx context.Context, headroom func() int64, v *space.View, log *slog.Logger) *threads {
+	p := &threads{log: log, view: v, headroom: headroom, ready: make(chan *parkedThread, readyThreads),
+		low: make(chan struct{}, 1)}
 	if p.fits() {
 		warm(idleThreads)
 	}

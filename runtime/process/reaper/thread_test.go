@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/soukhq/souk/fault"
@@ -14,7 +15,9 @@ import (
 // TestThreadsThatEnd: starts use up threads. The Go runtime has as many for itself afterwards as before, since it ends
 // a process that it wants one for when none can be made. Where they cannot be made again no start uses up more.
 func TestThreadsThatEnd(t *testing.T) {
-	p := newThreads(t.Context(), nil, nil, slog.New(slog.DiscardHandler))
+	var room atomic.Int64
+	room.Store(proc.Headroom())
+	p := newThreadsWithin(t.Context(), room.Load, nil, slog.New(slog.DiscardHandler))
 	settled := func() error { return nil }
 	use := func(n int) {
 		t.Helper()
@@ -35,15 +38,15 @@ func TestThreadsThatEnd(t *testing.T) {
 		return ""
 	}, func(lacks string) bool { return lacks == "" })
 
-	p.headroom = func() int64 { return minHeadroom - 1 }
+	room.Store(minHeadroom - 1)
 	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("with no room a thread is made: %v", err)
 	}
-	p.headroom = func() int64 { return minHeadroom }
+	room.Store(minHeadroom)
 	p.made.Add(1000) // as if the runtime had none
 	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("where the runtime's own cannot be made again, a thread is made: %v", err)
 	}
-	p.headroom = func() int64 { return minHeadroom + 1000 + idleThreads }
+	room.Store(minHeadroom + 1000 + idleThreads)
 	use(1)
 }
