@@ -73,7 +73,6 @@ type check struct {
 	index    int       // in the schedule; -1: it is not there, as it is asking or over
 	passed   bool      // at least once
 	failed   int       // so often in a row
-	output   string    // of the last failure
 	reported time.Time
 	over     bool // the attempt is not checked any more
 }
@@ -220,12 +219,10 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 		return false, lifecycle.CheckResult{}
 	}
 	now := time.Now()
-	missed := v.status == machine.CheckPassing && ch.missed(now)
 	if v.status == machine.CheckPassing {
 		ch.passed, ch.failed = true, 0
 	} else {
 		ch.failed++
-		ch.output = v.output
 	}
 	ch.at = now.Add(ch.pause(now))
 	heap.Push(&c.due, ch)
@@ -233,8 +230,8 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 	result := lifecycle.CheckResult{Machine: ch.of.m.ID, Attempt: ch.of.attempt, Name: ch.Name, Status: v.status,
 		Output: v.output}
 	switch {
-	case missed:
-		result.Missed = ch.output
+	case ch.missed(now):
+		result.Status, result.Output, result.Missed = machine.CheckPassing, "", v.output
 	case !ch.news(now, v):
 		return false, lifecycle.CheckResult{}
 	}
@@ -253,10 +250,11 @@ func (ch *check) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(ch.of.began)/8, firstWait), ch.Interval)
 }
 
-// missed reports whether a check that passes failed the time before, and passed then: nothing was reported of that. Of a
-// machine that has been up for long it is none.
+// missed reports whether a check that passes has failed once: no status changes for that. Of a machine that has been up for
+// long it is none.
 func (ch *check) missed(now time.Time) bool {
-	return ch.passed && ch.failed > 0 && now.Sub(ch.of.began) < trial &&
+	since := now.Sub(ch.of.began)
+	return ch.failed == 1 && since < trial && since >= ch.Grace &&
 		ch.of.says(ch.Name).Status == machine.CheckPassing
 }
 

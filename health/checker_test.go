@@ -183,7 +183,7 @@ func TestACheckThatFlaps(t *testing.T) {
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(0)})
 		want(t, b.pass(2*time.Second), "m passing")
 		b.set("m", false)
-		want(t, b.pass(3*time.Second), "m critical") // twice in a row
+		want(t, b.pass(3*time.Second), "m missed: port 80: refused, m critical") // twice in a row
 		b.set("m", true)
 		want(t, b.pass(3*time.Second), "m passing")
 		b.start("a", "m", 2, machine.ServiceCheck{Interval: seconds(1)}) // it has been restarted
@@ -211,7 +211,7 @@ func TestOneFailureIsNotNews(t *testing.T) {
 			b.set("m", up)
 			for asked() == n {
 				said := b.pass(100 * time.Millisecond)
-				if said != "" && up && time.Since(b.began) < trial+time.Second {
+				if said != "" && !up && time.Since(b.began) < trial+time.Second {
 					missed++
 					want(t, said, "m missed: port 80: refused")
 					continue

@@ -18,7 +18,7 @@ type CheckResult struct {
 	Name    string
 	Status  string // of machine.Check
 	Output  string // its first line says why, the rest is the machine's own words
-	Missed  string // it passes now as it did before, and failed in between with this output; "": it did not
+	Missed  string // with this it failed once, which leaves its status as it was; "": it did not
 }
 
 // Checked takes what health checks have said. It belongs to the attempt that was checked: of one that has ended, is

@@ -192,7 +192,7 @@ func (m *Machine) Unfit() string {
 	return ""
 }
 
-// Missed says which check that requests depend on has failed once between passes, and how often, in the machine's first
+// Missed says which check that requests depend on has failed once while it passed, and how often, in the machine's first
 // minutes; "": none has. One failure unroutes no machine, but a rollout takes it for one that is not ready without a break.
 func (m *Machine) Missed() string {
 	for _, ch := range m.Checks {

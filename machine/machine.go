@@ -186,7 +186,7 @@ type Check struct {
 	Output    string    `json:"output"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Passed    bool      `json:"passed,omitempty"` // it passes, or has since the machine was started
-	Misses    int       `json:"misses,omitempty"` // how often it failed once between passes, in the first 10 minutes
+	Misses    int       `json:"misses,omitempty"` // how often it failed once and stayed passing, in the first 10 minutes
 	Missed    string    `json:"missed,omitempty"` // why, the last time
 }
 

@@ -63,7 +63,7 @@ type Standing struct {
 	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
 	Ended    string    // why it last did
 	Unfit    string    // why it is not ready; "": it is, or nobody knows
-	Missed   string    // which check has failed once between passes and how often, so that each time it is another text
+	Missed   string    // which check has failed once and how often, so that each time it is another text
 	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
 	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
 	Cordoned bool      // no request goes there

@@ -50,7 +50,7 @@ func deployKinds() []deployKind {
 		{name: "crashes late", bad: "crash", part: 0.8, codes: undone, says: regexp.MustCompile(`exit code 3`)},
 		{name: "fails its check", bad: "mute", codes: undone, says: regexp.MustCompile(`503`)},
 		{name: "answers too late", bad: "late", codes: undone, says: regexp.MustCompile(`(?i)time|deadline|answer`)},
-		{name: "flaps", bad: "flap", part: 0.75, codes: undone, says: regexp.MustCompile(`503`)},
+		{name: "flaps", bad: "flap", part: 0.5, codes: undone, says: regexp.MustCompile(`503`)},
 		{name: "wrong port", keys: fmt.Sprint("env = { ", envServe, ` = "9999" }`), codes: undone,
 			says: regexp.MustCompile(`refused|listens`)},
 		{name: "wrong tag", image: "server:none", codes: []int{65, 66, 69, 78}, says: regexp.MustCompile(`server:none`)},
@@ -170,7 +170,7 @@ func TestDrawnDeploys(t *testing.T) {
 		giveServer(t, ms)
 		n, minUp := *drawn, 10*time.Second
 		if n == 0 {
-			n, minUp = drawnApps, 2*time.Second
+			n, minUp = drawnApps, 3*time.Second
 		}
 		if *seed == 0 {
 			*seed = rand.Uint64N(1 << 32)
