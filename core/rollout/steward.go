@@ -239,7 +239,14 @@ func NewSteward(seen cluster.Term) *Steward {
 }
 
 // Begin takes the steward's term, which all can know of by now.
-func (s *Steward) Begin(t cluster.Term) { s.term, s.resting, s.rivalry.self = t, false, t.Member }
+func (s *Steward) Begin(t cluster.Term) {
+	if s.term.IsZero() { // it could give no orders: that slots lacked a machine meanwhile says nothing of a release
+		for _, w := range s.slots {
+			w.began = time.Time{}
+		}
+	}
+	s.term, s.resting, s.rivalry.self = t, false, t.Member
+}
 
 // Rest takes that all can know that the steward has done all. It must begin again before its next order; its term may be
 // the same.

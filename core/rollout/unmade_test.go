@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // TestAnImageThatNobodyHas fails its rollout after a few tries, long before the deadline, and what is not certain takes the
@@ -46,5 +48,47 @@ func TestAnImageThatNobodyHas(t *testing.T) {
 	}
 	if err := (&Tenure{Unmade: make([]Failure, maxUnmade+1)}).Check(); err == nil {
 		t.Error("a tenure may tell of any number")
+	}
+}
+
+// TestAStewardThatYieldsJudgesNothing: while it gives way to another it makes no machines, which does not count against the
+// deadline of a release.
+func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
+	w := newWorld(map[string]int{"web": 1})
+	w.settle(t)
+	r := &Release{Schema: Schema, Groups: []Group{{Name: "web", Replicas: 1, Config: &machine.Config{Image: "next"},
+		Update: &Update{Deadline: during(yieldFor / 2)}}}}
+	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	rival := cluster.WorkerID("n")
+	for stewards([]cluster.WorkerID{"m", rival}, w.want.App)[0] != rival {
+		rival += "n"
+	}
+	for range 2 {
+		w.step(t)
+		for len(w.under) > 0 { // another member's term is in force at each worker
+			o := w.under[0]
+			w.under = w.under[1:]
+			in := cluster.Term{Number: o.Term.Number + 1, Member: rival}
+			w.term = max(w.term, in.Number)
+			o.by.Done(w.now, &o.Order, &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in})
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	if w.step(t); w.steward.rivalry.until.IsZero() {
+		t.Fatal("it does not yield")
+	}
+	began := w.now
+	for range 40 {
+		w.step(t)
+		for len(w.under) > 0 {
+			w.end(0, carried, "w1")
+		}
+		for _, m := range w.machines {
+			m.Ready = m.State == machine.Started
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	if p := w.want.Progress; p.Undo || p.State != Done || len(w.machines) != 1 {
+		t.Errorf("%v later: %+v, %d machines", w.now.Sub(began), p, len(w.machines))
 	}
 }
