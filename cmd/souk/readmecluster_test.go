@@ -101,6 +101,8 @@ func clusterSteps() []clusterStep {
 		{on: "b", run: `kill -USR2 $(cat /var/lib/souk/lock)`},
 		{on: "b", quiet: `souk doctor | grep 'reaper is of this build' | grep ' ok\|^ok'`},
 		{on: "a", quiet: `souk members | grep '^b .* alive '`},
+		{on: "a", quiet: alive},
+		{on: "a", quiet: `! souk ps 2>&1 | grep 'does not answer'`},
 		{on: "a", quiet: all},
 		{on: "a", quiet: one},
 		{on: "a", run: `souk logs {WEB} | sort | uniq`},
