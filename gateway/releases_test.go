@@ -36,7 +36,7 @@ func TestReleases(t *testing.T) {
 		r.Groups[0].Config.Guest == nil {
 		t.Errorf("%+v", r)
 	}
-	s.want(400, "GET", "/v1/souk/apps/a/releases/"+made.Release[:5], nil)
+	s.want(400, "GET", "/v1/souk/apps/a/releases/abcde", nil) // too few, and no number
 	s.want(404, "GET", "/v1/souk/apps/a/releases/0123456789", nil)
 	var h api.Head
 	s.want(200, "POST", "/v1/souk/apps/a/scale", `{"counts":{"web":3}}`).into(t, &h)
