@@ -115,8 +115,7 @@ type ReleaseMade struct {
 	ImagesHere []string `json:"images_here,omitempty"`
 	// Volumes are those that were made, as groups mount them by names that no volume of the app had.
 	Volumes []ReleaseVolume `json:"volumes,omitempty"`
-	// Warnings are of what is carried out and is seldom meant: groups that answer to one name, each of which gets a part of
-	// the requests.
+	// Warnings name groups that share requests, as they answer to one name. The release is made all the same.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

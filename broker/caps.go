@@ -17,7 +17,7 @@ import (
 const (
 	capTime    = 2 * time.Second
 	capWorkers = 128 // in a larger cluster what they have told must do
-	// A worker is told what others have four times a second.
+	// Workers hear four times a second what the others have.
 	capPause = 300 * time.Millisecond
 	capTries = 3
 )

@@ -87,7 +87,7 @@ type target struct {
 type door struct {
 	addr  string // HOST:PORT, a URL, or unix:PATH
 	token string // "": the server says that one is missing
-	roots []byte // PEM certificates, one of which its certificate must come from; none: the system's
+	roots []byte // PEM: its certificate must come from one of them; none: from one of the system's
 	also  []byte // another one, beside these or the system's
 }
 

@@ -35,7 +35,8 @@ func (c *Env) learnedFile(name string) string {
 	return filepath.Join(filepath.Dir(file), "doors", name+".json")
 }
 
-// learnedOf returns the doors that a context has learned; none where they cannot be read: they are learned anew.
+// learnedOf returns the doors that a context has learned. Where the file cannot be read it returns none, and the next
+// answer brings them.
 func (c *Env) learnedOf(name string) (list api.DoorList) {
 	raw, err := os.ReadFile(c.learnedFile(name))
 	if err != nil || json.Unmarshal(raw, &list) != nil {

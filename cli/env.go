@@ -32,7 +32,7 @@ type Env struct {
 	context string // "": the one that is used
 
 	noting  sync.Mutex
-	missing map[string]bool       // workers of which it was said that they could not be asked
+	missing map[string]bool       // workers that a warning has named already
 	learn   func(context.Context) // of other doors of the context's cluster; nil: there are none
 }
 

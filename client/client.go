@@ -49,7 +49,7 @@ type transport struct {
 	http  *http.Client
 	async bool
 	lacks func(workers []string) // nil: nobody is told
-	doors func(mark string)      // nil: nobody is told
+	doors func(mark string)      // takes the mark of the members' list of doors; may be nil
 }
 
 // OnDoors returns a client that calls f with the mark of the cluster's doors (ListDoors) that answers carry: another mark is

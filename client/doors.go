@@ -115,7 +115,7 @@ func (s *several) anywhere(req *http.Request, body *onceBody) (*http.Response, e
 		}
 		if failed = d; sent {
 			req = req.Clone(req.Context())
-			req.Header.Del(api.NewKeyHeader) // somebody may have heard of the key
+			req.Header.Del(api.NewKeyHeader) // the first door may have used the key
 		}
 	}
 }
@@ -138,7 +138,7 @@ func mayRepeat(req *http.Request) bool {
 // onceBody is the body of a request, which may be sent to two doors one after the other. It is closed once: when the door that
 // answered has done with it, or no door did.
 type onceBody struct {
-	body  io.ReadCloser // nil: there is none
+	body  io.ReadCloser // nil: the request has none
 	begun atomic.Bool   // something was read
 
 	mu    sync.Mutex

@@ -86,13 +86,7 @@ func (b *between) tell(a cluster.Attributes) {
 func (b *between) run(ctx context.Context) {
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
-	removed := make(chan struct{}, 1)
-	go b.tunnel.Watch(ctx, func() {
-		select {
-		case removed <- struct{}{}:
-		default:
-		}
-	})
+	removed := removals(ctx, b.tunnel.Watch)
 	for anew := true; ; {
 		s := b.fleet.Snapshot()
 		b.follow(s, anew)

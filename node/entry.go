@@ -261,13 +261,7 @@ func (e *entry) run(ctx context.Context) error {
 	go func() { served <- e.proxy.ServeInside(ctx, e.ln, e.asked) }()
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
-	removed := make(chan struct{}, 1)
-	go e.rules.Watch(ctx, func() {
-		select {
-		case removed <- struct{}{}:
-		default:
-		}
-	})
+	removed := removals(ctx, e.rules.Watch)
 	for anew := true; ; {
 		s := e.fleet.Snapshot()
 		e.follow(anew)

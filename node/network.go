@@ -115,6 +115,18 @@ func (n *Node) openFirewall(dir, chain string) (err error) {
 	return nil
 }
 
+// removals watches rules in the host's firewall until ctx ends. After they were removed the channel has a value.
+func removals(ctx context.Context, watch func(context.Context, func())) <-chan struct{} {
+	removed := make(chan struct{}, 1)
+	go watch(ctx, func() {
+		select {
+		case removed <- struct{}{}:
+		default:
+		}
+	})
+	return removed
+}
+
 // openAgain is how often the host's firewall is looked at: it is loaded anew, or begins after souk.
 const openAgain = 5 * time.Second
 

@@ -230,7 +230,7 @@ func Destroy(c *cli.Env) *cobra.Command {
 			"without --force. One that a service keeps is made again: souk apps destroy APP ends them, or souk scale " +
 			"APP GROUP=0.",
 		Example: "  souk destroy web\n  souk destroy --force web worker-1"}
-	var said sync.Map // groups of services of which it was said that they make others
+	var said sync.Map // groups that a warning has named already
 	return v.register(
 		verb(c, cmd, v, machine.Destroyed, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			_, err := cl.Destroy(ctx, m.App, m.ID, v.nonce, v.force)

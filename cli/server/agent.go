@@ -67,7 +67,7 @@ room for.
 Where the credential souk-key is given (systemd's LoadCredentialEncrypted), or SOUK_KEY_FILE names a file, the member's
 keys are sealed with what is in it, and the agent does not start without: a copy of the disk opens no secret then.
 
-When the agent ends, is upgraded or is killed, the machines go on running; the next one goes on with them. With
+When the agent ends, is upgraded or is killed, its machines go on running, and the next agent takes them over. With
 --remove, once it has left, they end for good, and its volumes and reaper.
 
   API     127.0.0.1:4280   HTTP with a token; with TLS beyond loopback

@@ -41,7 +41,7 @@ func (o *removeFlags) check() error {
 
 // removal is what --remove prints in --json.
 type removal struct {
-	Removed  string   `json:"removed"` // the directory that is left, of which nothing runs any more
+	Removed  string   `json:"removed"` // the directory: it is left, and nothing runs in it
 	Machines int      `json:"machines"`
 	Tasks    int      `json:"tasks"`
 	Volumes  []string `json:"volumes"`
