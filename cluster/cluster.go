@@ -33,9 +33,10 @@ type Record struct {
 	Machines    int               `json:"machines"`    // machines that exist
 	Starting    int               `json:"starting"`    // machines on their way up
 	MaxStarting int               `json:"max_starting"`
-	Apps        map[string]int    `json:"apps,omitempty"`    // app -> machines here, for spreading
-	Images      []string          `json:"images,omitempty"`  // images it can start without a pull
-	Volumes     map[string]string `json:"volumes,omitempty"` // volume id -> machine it is attached to, or ""
+	Apps        map[string]int    `json:"apps,omitempty"`       // app -> machines here, for spreading
+	Images      []string          `json:"images,omitempty"`     // images it can start without a pull
+	Volumes     map[string]string `json:"volumes,omitempty"`    // volume id -> machine it is attached to, or ""
+	VolumesOf   map[string]int    `json:"volumes_of,omitempty"` // app -> volumes here
 
 	Attributes Attributes    `json:"attributes,omitempty"` // what requests may require: arch, zone, rack, ...
 	Require    []Requirement `json:"require,omitempty"`    // of the labels of a request: whom the worker takes at all

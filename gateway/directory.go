@@ -297,14 +297,14 @@ func (d *directory) having(app string, destroyed bool) []Worker {
 	return d.those(func(x *fleet.Worker) bool { return x.Own || has[x.ID] || few && x.Reachable() })
 }
 
-// mayHave reports whether a worker is known to have machines of an app, or volumes, which may be the app's.
+// mayHave reports whether a worker is known to have machines of an app, or volumes of it.
 func (d *directory) mayHave(id cluster.WorkerID, app string) bool {
 	s := d.fleet.Snapshot()
 	for range s.MachinesAt(id, app) {
 		return true
 	}
 	x, known := s.Worker(id)
-	return known && len(x.Record.Volumes) > 0
+	return known && x.Record.VolumesOf[app] > 0
 }
 
 // machines lists all machines as their workers tell of them, and the workers that could not be asked.
@@ -315,13 +315,21 @@ func (d *directory) machines(ctx context.Context) ([]*machine.Machine, []unanswe
 
 // volumes lists an app's volumes, "" for all, of the workers that have any, and those that could not be asked.
 func (d *directory) volumes(ctx context.Context, app string) ([]machine.Volume, []unanswered, error) {
-	return gather(d, d.withVolumes(), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
+	return gather(d, d.withVolumes(app), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
 		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
 }
 
-// withVolumes returns the workers that have volumes, or may have.
-func (d *directory) withVolumes() []Worker {
-	return d.those(func(x *fleet.Worker) bool { return x.Own || !x.Reported || len(x.Record.Volumes) > 0 })
+// withVolumes returns the workers that have volumes of an app, "" for any, or may have, and where there are few all that can be
+// heard.
+func (d *directory) withVolumes(app string) []Worker {
+	few := d.fleet.Snapshot().Len() <= fewWorkers
+	return d.those(func(x *fleet.Worker) bool {
+		has := len(x.Record.Volumes)
+		if app != "" {
+			has = x.Record.VolumesOf[app]
+		}
+		return x.Own || !x.Reported || has > 0 || few && x.Reachable()
+	})
 }
 
 // maxMissing bounds how many workers are named.

@@ -147,7 +147,7 @@ func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machin
 	for _, mount := range l.Config.Mounts {
 		if v := w.vols[mount.Volume]; v != nil {
 			v.AttachedMachine = &m.ID
-			w.sell.SetVolume(v.ID, id, false)
+			w.sell.SetVolume(v.ID, v.App, id)
 		}
 	}
 	if l.LeaseTTL > 0 {
@@ -257,7 +257,7 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 		for _, v := range w.vols {
 			if v.AttachedMachine != nil && *v.AttachedMachine == m.ID {
 				v.AttachedMachine = nil
-				w.sell.SetVolume(v.ID, "", false)
+				w.sell.SetVolume(v.ID, v.App, "")
 			}
 		}
 	}
@@ -528,7 +528,7 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 		made := c.Spec
 		made.ID, made.App, made.State, made.Worker, made.CreatedAt = c.Volume, c.App, "created", w.id, time.Now().UTC()
 		w.vols[c.Volume] = &made
-		w.sell.SetVolume(c.Volume, "", false)
+		w.sell.SetVolume(c.Volume, c.App, "")
 		return made, nil
 	}
 	if v == nil || v.App != c.App {
@@ -548,7 +548,7 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 				*v.AttachedMachine)
 		}
 		delete(w.vols, v.ID)
-		w.sell.SetVolume(v.ID, "", true)
+		w.sell.ForgetVolume(v.ID, v.App)
 	}
 	return *v, nil
 }

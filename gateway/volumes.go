@@ -250,7 +250,7 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
 func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (w Worker, sizeGB int, err error) {
 	var silent []unanswered
-	for _, w := range a.directory.withVolumes() {
+	for _, w := range a.directory.withVolumes(c.App) {
 		volumes, err := w.Volumes(ctx, c.App)
 		if couldNotAsk(err) {
 			silent = append(silent, unanswered{w.ID(), err})

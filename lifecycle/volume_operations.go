@@ -114,7 +114,7 @@ func finishVolumeRemove(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	v.Volume.State = "destroyed"
 	s.seller.Free(v.Volume.ID)
 	s.volumes.meter(v)
-	s.seller.SetVolume(v.Volume.ID, "", true)
+	s.seller.ForgetVolume(v.Volume.ID, v.Volume.App)
 	s.remove(VolumeBucket, v.Volume.ID)
 	s.engine.Forget(r.Key, &s.out.Out)
 }

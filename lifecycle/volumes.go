@@ -65,7 +65,7 @@ func (s *volumes) restore(d Decoded) error {
 	s.rows[rec.Key] = &v
 	v.Volume.AttachedMachine = nil // the machines say so themselves
 	s.seller.RestoreVolume(rec.Key, volumeDisk(max(v.Volume.SizeGB, v.Growing)))
-	s.seller.SetVolume(rec.Key, "", false)
+	s.seller.SetVolume(rec.Key, v.Volume.App, "")
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	v.Volume.CreatedAt, v.Volume.AttachedMachine, v.Volume.Snapshots = s.now.UTC(), nil, nil
 	s.rows[c.Volume] = v
 	s.meter(v)
-	s.seller.SetVolume(c.Volume, "", false)
+	s.seller.SetVolume(c.Volume, c.App, "")
 	return v.public(), true, s.begin(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot, Source: c.SourceVol})
 }
 
@@ -267,7 +267,7 @@ func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
 func (s *volumes) attach(volume, machine string) {
 	if v := s.rows[volume]; v != nil {
 		v.Volume.AttachedMachine = &machine
-		s.seller.SetVolume(volume, machine, false)
+		s.seller.SetVolume(volume, v.Volume.App, machine)
 		s.changed(volume)
 	}
 }
@@ -275,7 +275,7 @@ func (s *volumes) attach(volume, machine string) {
 func (s *volumes) detach(volume, machine string) {
 	if v := s.rows[volume]; v != nil && v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine == machine {
 		v.Volume.AttachedMachine, v.Volume.NeedsRestart = nil, false
-		s.seller.SetVolume(volume, "", false)
+		s.seller.SetVolume(volume, v.Volume.App, "")
 		s.changed(volume)
 	}
 }

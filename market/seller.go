@@ -71,7 +71,8 @@ func (g *grant) asleep() amount {
 func NewSeller(rec cluster.Record) *Seller {
 	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
 	rec.Promised = cluster.Resources{}
-	rec.Apps, rec.Volumes, rec.GPUs = map[string]int{}, map[string]string{}, slices.Clone(rec.GPUs)
+	rec.Apps, rec.Volumes, rec.VolumesOf = map[string]int{}, map[string]string{}, map[string]int{}
+	rec.GPUs = slices.Clone(rec.GPUs)
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
@@ -86,7 +87,8 @@ func NewSeller(rec cluster.Record) *Seller {
 func (s *Seller) Record(now time.Time) cluster.Record {
 	s.expire(now)
 	r := s.rec
-	r.Apps, r.Volumes, r.Evictable, r.At = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), s.evictable.list(), now
+	r.Apps, r.Volumes, r.VolumesOf = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), maps.Clone(s.rec.VolumesOf)
+	r.Evictable, r.At = s.evictable.list(), now
 	return r
 }
 
@@ -326,12 +328,23 @@ func (s *Seller) SetCordon(c *cluster.Cordon) {
 // Cordon gives the cordon; nil when there is none.
 func (s *Seller) Cordon() *cluster.Cordon { return s.rec.Cordon }
 
-// SetVolume enters a volume with the machine it is attached to ("" for none); gone takes it out.
-func (s *Seller) SetVolume(id, holder string, gone bool) {
-	if gone {
-		delete(s.rec.Volumes, id)
-	} else {
-		s.rec.Volumes[id] = holder
+// SetVolume enters a volume of an app with the machine it is attached to ("" for none).
+func (s *Seller) SetVolume(id, app, holder string) {
+	if _, here := s.rec.Volumes[id]; !here {
+		s.rec.VolumesOf[app]++
+	}
+	s.rec.Volumes[id] = holder
+	s.touch()
+}
+
+// ForgetVolume takes out a volume of an app.
+func (s *Seller) ForgetVolume(id, app string) {
+	if _, here := s.rec.Volumes[id]; !here {
+		return
+	}
+	delete(s.rec.Volumes, id)
+	if s.rec.VolumesOf[app]--; s.rec.VolumesOf[app] <= 0 {
+		delete(s.rec.VolumesOf, app)
 	}
 	s.touch()
 }

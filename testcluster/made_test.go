@@ -84,8 +84,25 @@ func madeIsThere(t *testing.T, times int) {
 		}
 	}
 	live([]int{0, 1, 2}, 0, times)
-	c.Kill(2) // nobody has noticed when the next begin
+	volumeAt(t, c, 2) // which bars the end of its own app alone
+	c.Kill(2)         // nobody has noticed when the next begin
 	live([]int{0, 1}, times, 2*times)
+}
+
+// volumeAt makes volumes of the app until a member has one.
+func volumeAt(t *testing.T, c *testcluster.Cluster, at int) {
+	t.Helper()
+	size := 1
+	for i := range 20 {
+		v, err := c.Client(0).CreateVolume(t.Context(), app, api.NewVolume{Name: fmt.Sprint("kept_", i), SizeGB: &size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Worker == c.Worker(at) {
+			return
+		}
+	}
+	t.Fatal("none of 20 volumes is where one is to be")
 }
 
 // lived goes through one life: each step at a member that is drawn, and its outcome at the same one and at another.
