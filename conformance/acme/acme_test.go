@@ -45,7 +45,7 @@ type authority struct {
 	*httptest.Server
 	trust, roots *x509.CertPool // to reach it; of what it issues
 	ca           *ca.CAImpl
-	orders       atomic.Int64 // that were made
+	orders       atomic.Int64 // that it made
 }
 
 // newAuthority starts a Pebble that finds all names at this host, at the ports of two listeners. Its certificates last
@@ -67,13 +67,28 @@ func newAuthority(t *testing.T, plain, https net.Listener, seconds uint64) *auth
 	return a
 }
 
+// counting counts the orders that were made. Those that were asked for are more: Pebble refuses one request in twenty for
+// its nonce, and the client asks again.
 func counting(h http.Handler, orders *atomic.Int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/order-plz" {
-			orders.Add(1)
+			w = &made{w, orders}
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// made counts answers which say that something was made.
+type made struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (m *made) WriteHeader(code int) {
+	if code == http.StatusCreated {
+		m.n.Add(1)
+	}
+	m.ResponseWriter.WriteHeader(code)
 }
 
 func (a *authority) options(o certs.ACME) *certs.ACME {
