@@ -28,14 +28,18 @@ const tryUsers = 2_000_000_000
 
 // Try runs a container by an OCI runtime, as machines have theirs, in a user namespace and a cgroup, and returns why it
 // does not run; nil when it does. Its program ends at once, and nothing is left behind.
-func Try(ctx context.Context, path string) (err error) {
+func Try(ctx context.Context, path string) error {
+	return tryAs(ctx, path, fmt.Sprintf("souk-try-%08x", rand.Uint32()))
+}
+
+// tryAs is Try by a container with an id, which no other on this host has.
+func tryAs(ctx context.Context, path, id string) (err error) {
 	program := end()
 	if program == nil {
 		return nil // there is none for this processor
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
-	id := fmt.Sprintf("souk-try-%08x", rand.Uint32())
 	dir := filepath.Join(space.Dir, id) // where the container's root may pass
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	root := filepath.Join(dir, "root")

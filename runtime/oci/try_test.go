@@ -1,6 +1,7 @@
 package oci_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,21 +23,20 @@ func TestTry(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, name)
 			path, err := exec.LookPath(name)
+			id := fmt.Sprintf("souk-try-of-a-test-%d-%s", os.Getpid(), name) // others on this host are tried, too
 			if err == nil {
-				err = oci.Try(t.Context(), path)
+				err = oci.TryAs(t.Context(), path, id)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, dir := range []string{"/run/souk", "/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+				if left, err := filepath.Glob(filepath.Join(dir, id)); err != nil || len(left) > 0 {
+					t.Errorf("there is left: %v, %v", left, err)
+				}
+			}
 		})
 	}
-	t.Cleanup(func() {
-		for _, dir := range []string{"/run/souk", "/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-			if left, err := filepath.Glob(filepath.Join(dir, "souk-try-*")); err != nil || len(left) > 0 {
-				t.Errorf("there is left: %v, %v", left, err)
-			}
-		}
-	})
 }
 
 // TestExamineEngines: a runtime that says its version and makes no container is not well, and no start by it is tried
