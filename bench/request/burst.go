@@ -80,7 +80,7 @@ func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time
 func (r *rig) oneBurst(ctx context.Context, n int, m *machine.Machine, host string) (
 	one, all time.Duration, starts int, err error) {
 	if one, _, err = get(ctx, r.http, host); err != nil {
-		return 0, 0, 0, failure(err, "a request failed")
+		return 0, 0, 0, r.noAnswer(ctx, m.ID, err)
 	}
 	if err := r.stop(ctx, m); err != nil {
 		return 0, 0, 0, err

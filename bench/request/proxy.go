@@ -89,12 +89,13 @@ func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.launch(ctx, r.server("proxy", port, "off", false)); err != nil {
+	m, err := r.launch(ctx, r.server("proxy", port, "off", false))
+	if err != nil {
 		return err
 	}
 	backend := fmt.Sprint("127.0.0.1:", port)
 	if _, _, err := get(ctx, r.http, hostOf("proxy")); err != nil {
-		return failure(err, "a request failed")
+		return r.noAnswer(ctx, m.ID, err)
 	}
 	ways := []*way{{name: "souk", addr: r.http, host: hostOf("proxy"), pid: r.Cmd.Process.Pid},
 		{name: "direct", addr: backend, host: backend}}

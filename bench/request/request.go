@@ -37,12 +37,11 @@ func newRig(ctx context.Context, stderr io.Writer) (*rig, error) {
 		return nil, failure(err, "there is no free port")
 	}
 	r := &rig{dir: dir, http: fmt.Sprintf("127.0.0.1:%d", port)}
-	if r.exe, err = os.Executable(); err != nil {
-		return nil, failure(err, "the path of this program is not known")
+	if r.exe, err = live.Program(dir); err == nil {
+		r.Souk, err = live.Start(dir+"/state", stderr, "--http", r.http, "--access-log", dir+"/access")
 	}
-	r.Souk, err = live.Start(dir+"/state", stderr, "--http", r.http, "--access-log", dir+"/access")
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, failure(errors.Join(err, os.RemoveAll(dir)), "it could not begin")
 	}
 	if _, err := r.Client.CreateApp(ctx, live.App); err != nil {
 		r.close()
@@ -58,6 +57,16 @@ func (r *rig) close() {
 
 func failure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, "bench", "the measurement stopped: %s", what)
+}
+
+// noAnswer is the failure of a request, with what became of the machine that it was for: the proxy's answer says that
+// there is none to take it, and not why.
+func (r *rig) noAnswer(ctx context.Context, id string, err error) error {
+	m, asked := r.Client.Machine(ctx, live.App, id)
+	if asked == nil && m.State != machine.Started {
+		err = fmt.Errorf("machine %s is %s%s (%w)", id, m.State, m.Because(), err)
+	}
+	return failure(err, "a request failed")
 }
 
 // server returns a launch of a machine that answers at a port, for requests to name.localhost.

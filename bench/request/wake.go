@@ -121,7 +121,7 @@ func (r *rig) stopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 		}
 		d, _, err := get(ctx, r.http, hostOf("stopped"))
 		if err != nil {
-			return nil, failure(err, "a request failed")
+			return nil, r.noAnswer(ctx, m.ID, err)
 		}
 		if err := r.stop(ctx, m); err != nil {
 			return nil, err
@@ -179,7 +179,7 @@ func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	}
 	defer bare.end()
 	if _, _, err := get(ctx, r.http, hostOf("suspended")); err != nil {
-		return nil, failure(err, "a request failed")
+		return nil, r.noAnswer(ctx, m.ID, err)
 	}
 	var took, floors []time.Duration
 	for i := range o.N + warmups {
@@ -195,7 +195,7 @@ func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 		}
 		d, _, err := get(ctx, r.http, hostOf("suspended"))
 		if err != nil {
-			return nil, failure(err, "a request failed")
+			return nil, r.noAnswer(ctx, m.ID, err)
 		}
 		if i >= warmups {
 			took, floors = append(took, d), append(floors, floor)

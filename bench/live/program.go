@@ -1,0 +1,65 @@
+package live
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Program puts a copy of this program into a directory, for machines to execute. Where it lies itself they may not: "go
+// run" has it below the home of who runs it, which of root nobody else may enter. The error names the directory that is
+// in the way.
+func Program(dir string) (string, error) {
+	path := filepath.Join(dir, "souk")
+	if err := copyProgram(path); err != nil {
+		return "", fault.Wrap(err, fault.Internal, "own", "this program could not be copied to %s", path)
+	}
+	return path, executable(path)
+}
+
+func copyProgram(to string) (err error) {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err = io.Copy(file, from); err == nil {
+		err = file.Chmod(0o755) // whatever the umask is
+	}
+	return err
+}
+
+// executable refuses a program that machines may not execute: where souk is root, each runs as a user of its own.
+func executable(path string) error {
+	const advice = "set TMPDIR to a directory that every user may enter, such as /tmp"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err == nil && fs.Flags&unix.ST_NOEXEC != 0 {
+		return fault.New(fault.Precondition, "own", "nothing below %s can be executed, as its file system is mounted "+
+			"noexec: %s that is not", filepath.Dir(path), advice)
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		st, err := os.Stat(dir)
+		switch {
+		case err != nil:
+			return fault.Wrap(err, fault.Internal, "own", "%s cannot be looked at", dir)
+		case st.Mode().Perm()&0o001 == 0:
+			return fault.New(fault.Precondition, "own", "machines run as users of their own, which may not enter %s "+
+				"(mode %04o), and so cannot execute what is measured: %s", dir, st.Mode().Perm(), advice)
+		case dir == filepath.Dir(dir):
+			return nil
+		}
+	}
+}
