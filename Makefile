@@ -18,8 +18,12 @@ export RAPID_SEED
 dev:
 	$(GO) run ./cmd/souk dev
 
+# "souk version" says the commit, also where GOFLAGS asks for none, as some hosts do; without git, or in another user's checkout,
+# there is none to be had.
+vcs = -buildvcs=$(shell git status > /dev/null 2>&1 && echo auto || echo false)
+
 build:
-	$(GO) build -o bin/souk ./cmd/souk
+	$(GO) build $(vcs) -o bin/souk ./cmd/souk
 
 # What is released: archives and .deb of amd64 and arm64, the install script, checksums. A release is made at its tag.
 dist:

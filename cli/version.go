@@ -4,19 +4,66 @@ import (
 	"runtime/debug"
 )
 
-// Version returns what Go recorded when it built the program: a module version, else the commit, else "devel".
-func Version() string {
+// Build is what Go recorded of the build of a program.
+type Build struct {
+	Version string `json:"version"`               // a tag, else a pseudo-version with the commit and its date, else devel
+	Commit  string `json:"commit,omitempty"`      // "": it was built without
+	At      string `json:"commit_time,omitempty"` // RFC 3339
+	Changed bool   `json:"changed,omitempty"`     // the checkout had changes that were not committed
+}
+
+// unversioned is the version of a build that says nothing of its source.
+const unversioned = "devel"
+
+// Version returns the version of this program.
+func Version() string { return ThisBuild().Version }
+
+// ThisBuild returns what is known of this program.
+func ThisBuild() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "devel"
+		return Build{Version: unversioned}
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
+	return buildOf(info)
+}
+
+func buildOf(info *debug.BuildInfo) (b Build) {
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "devel-" + s.Value[:12]
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.At = s.Value
+		case "vcs.modified":
+			b.Changed = s.Value == "true"
 		}
 	}
-	return "devel"
+	const short = 12
+	switch v := info.Main.Version; {
+	case v != "" && v != "(devel)":
+		b.Version = v
+	case len(b.Commit) >= short: // of a checkout in which Go finds no version
+		b.Version = unversioned + "-" + b.Commit[:short]
+	default:
+		b.Version = unversioned
+	}
+	return b
+}
+
+// Text tells of a build in words.
+func (b Build) Text() string {
+	if b.Commit == "" {
+		if b.Version != unversioned {
+			return b.Version // installed with go install, or built of a module
+		}
+		return unversioned + `, built without its commit: "make build" in a git checkout notes it, "go run" does not`
+	}
+	text := b.Version + ", commit " + b.Commit
+	if b.At != "" {
+		text += " of " + b.At
+	}
+	if b.Changed {
+		text += ", with changes that are not committed"
+	}
+	return text
 }

@@ -31,6 +31,7 @@ func TestLongRelease(t *testing.T) {
 	dist := t.TempDir()
 	run(t, []string{"ARCHS=" + runtime.GOARCH}, "./dist", dist)
 	installs(t, dist)
+	saysCommit(t, dist)
 	debs, err := filepath.Glob(filepath.Join(dist, "*.deb"))
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)
@@ -44,6 +45,22 @@ func TestLongRelease(t *testing.T) {
 	}
 	t.Run("bare root", func(t *testing.T) { bareRoot(t, dist) })
 	refusesChanged(t, dist)
+}
+
+// saysCommit looks whether the program of a release says of which commit it is, where git says which that is.
+func saysCommit(t *testing.T, dist string) {
+	t.Helper()
+	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Log("git tells no commit here: ", err)
+		return
+	}
+	bin := filepath.Join(t.TempDir(), "bin")
+	run(t, []string{"SOUK_FROM=" + dist, "SOUK_BIN=" + bin}, "sh", filepath.Join(dist, "install.sh"))
+	said := run(t, []string{"SOUK_ADDR=unix:/nowhere"}, filepath.Join(bin, "souk"), "version", "--json")
+	if !strings.Contains(said, `"commit":"`+strings.TrimSpace(string(head))+`"`) || strings.Contains(said, "devel") {
+		t.Errorf("it says %s", said)
+	}
 }
 
 // installs installs from a directory into another, and returns what the script says.

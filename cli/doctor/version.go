@@ -16,7 +16,10 @@ import (
 func Version(c *cli.Env) *cobra.Command {
 	sbom := false
 	cmd := &cobra.Command{Use: "version",
-		Short:   "Print the version of this program, and of the server when one answers",
+		Short: "Print the version of this program, and of the server when one answers",
+		Long: `Print the version of this program: the release that it is, else one that is made of the commit and its date, as Go
+notes them where it builds in a git checkout ("make build", "go build"); "go run" notes none, nor does a build where
+GOFLAGS has -buildvcs=false. Where a server answers, its version is printed, too.`,
 		Example: "  souk version\n  souk version --json\n  souk version --sbom > souk.cdx.json",
 		Args:    cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -24,10 +27,10 @@ func Version(c *cli.Env) *cobra.Command {
 				return printBill(c)
 			}
 			v := struct {
-				Version string          `json:"version"`
-				Go      string          `json:"go"`
-				Server  *api.ServerInfo `json:"server"`
-			}{Version: cli.Version(), Go: goruntime.Version()}
+				cli.Build
+				Go     string          `json:"go"`
+				Server *api.ServerInfo `json:"server"`
+			}{Build: cli.ThisBuild(), Go: goruntime.Version()}
 			if cl, err := c.Client(); err == nil {
 				if sv, err := cl.Version(cmd.Context()); err == nil {
 					v.Server = &sv
@@ -39,7 +42,7 @@ func Version(c *cli.Env) *cobra.Command {
 				c.JSONLine(c.Out, v)
 				return nil
 			}
-			fmt.Fprintf(c.Out, "souk %s (%s)\n", v.Version, v.Go)
+			c.Printf("souk %s (%s)\n", v.Text(), v.Go)
 			if v.Server != nil {
 				fmt.Fprintf(c.Out, "server %s (%s)\n", v.Server.Version, v.Server.Go)
 			}
