@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ not, such as a binary key, is refused; encode it, with base64 for example.`,
 		}
 		return setSecrets(cmd, c, of, values, "set", given)
 	}
+	imports := importSecrets(c, of)
 	unset := &cobra.Command{
 		Use:     "unset SECRET...",
 		Short:   "Delete secrets, and replace the machines that read them",
@@ -56,7 +58,7 @@ set. Machines that read none that has changed stay as they are.`,
 	deploy.RunE = func(cmd *cobra.Command, _ []string) error {
 		return setSecrets(cmd, c, of, nil, "deploy", nil)
 	}
-	for _, cmd := range []*cobra.Command{set, unset, deploy} {
+	for _, cmd := range []*cobra.Command{set, imports, unset, deploy} {
 		f := cmd.Flags()
 		f.BoolVar(&of.plan, "plan", false, "say what it would do to each machine, and change nothing")
 		f.BoolVar(&of.noPlan, "no-plan", false, "do not ask first whether there is room")
@@ -67,7 +69,43 @@ set. Machines that read none that has changed stay as they are.`,
 	}
 	return cli.Parent(&cobra.Command{Use: "secrets", Short: "List, set and delete an app's secrets",
 		Example: "  souk secrets set DB_PASSWORD < password.txt\n  souk secrets list"},
-		listSecrets(c), set, unset, deploy)
+		listSecrets(c), set, imports, unset, deploy)
+}
+
+// importSecrets makes the command "souk secrets import".
+func importSecrets(c *cli.Env, of *secretFlags) *cobra.Command {
+	cmd := &cobra.Command{Use: "import [FILE]", Short: "Set the secrets of a file such as .env, or of stdin",
+		Long: `Set the secrets of a file, or of stdin where none is named (or "-"), all at once, as "souk secrets set" does. Those that
+the file does not name stay. A line that cannot be read is refused with its number, and nothing is changed.
+
+The file is read as dotenv and Compose read a .env, and as --env-file of "souk run" is, but a $ is a $: no variable is put
+in the place of $NAME. "docker run --env-file" differs: it takes quotes, and # behind a space, for a part of the value.
+
+  NAME=value             to the end of the line, without the space around it; "export" in front of it means nothing
+  NAME=value # comment   a # begins a comment at the beginning of a line and behind a space, and nowhere else
+  NAME='as it stands'    up to the next ', over several lines where it must be, such as a key in PEM
+  NAME="a line\n"        the same, with \n, \r, \t, \", \\ and \$ for what they usually mean`,
+		Example: "  souk secrets import .env\n  souk secrets import --app shop --stage < production.env\n" +
+			"  gpg -d production.env.gpg | souk secrets import",
+		Args: cli.Args(0, 1, "at most one file")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		vars, err := c.EnvFile(cmp.Or(strings.Join(args, ""), "-"))
+		if err != nil {
+			return err
+		}
+		values, given := map[string]*string{}, []string{}
+		for _, v := range vars {
+			if _, again := values[v.Name]; !again {
+				given = append(given, v.Name)
+			}
+			values[v.Name] = &v.Value
+		}
+		if len(given) == 0 {
+			return cli.Usagef("there is no line NAME=VALUE in it, so there is nothing to set")
+		}
+		return setSecrets(cmd, c, of, values, "set", given)
+	}
+	return cmd
 }
 
 // listSecrets makes the command "souk secrets list".

@@ -1,7 +1,6 @@
 package machines
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -103,7 +102,8 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	o.http.add(f)
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
-	f.StringArrayVar(&o.envFiles, "env-file", nil, "a file with a line NAME=VALUE for each variable; repeatable")
+	f.StringArrayVar(&o.envFiles, "env-file", nil,
+		"a file of variables, read as a .env (\"souk secrets import --help\" says how); repeatable")
 	f.StringArrayVar(&o.metadata, "metadata", nil, "KEY=VALUE; repeatable")
 	f.StringArrayVar(&o.volumes, "volume", nil,
 		"VOLUME:PATH, the id or name of a volume and where it is shown; repeatable")
@@ -287,11 +287,13 @@ func (o *RunFlags) applyEnv(c *cli.Env, cfg *machine.Config) error {
 		maps.Copy(*into, from)
 	}
 	for _, name := range o.envFiles {
-		env, err := readEnvFile(name)
+		vars, err := c.EnvFile(name)
 		if err != nil {
 			return err
 		}
-		merge(&cfg.Env, env)
+		for _, v := range vars {
+			merge(&cfg.Env, map[string]string{v.Name: v.Value})
+		}
 	}
 	env, err := KeyValues("--env", o.env, os.LookupEnv)
 	if err != nil {
@@ -472,33 +474,6 @@ func encodeLaunch(l *machine.Launch, asTOML bool) ([]byte, error) {
 		return nil, err
 	}
 	return toml.Marshal(machine.TOMLValue(v))
-}
-
-// readEnvFile reads lines NAME=VALUE. Empty lines, and those that begin with #, say nothing.
-func readEnvFile(name string) (map[string]string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
-	}
-	defer f.Close()
-	env := map[string]string{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxLaunch)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		k, v, has := strings.Cut(line, "=")
-		if !has || k == "" {
-			return nil, fault.New(fault.Invalid, "file", "%s:%d is written NAME=VALUE, not %q", name, n, line)
-		}
-		env[k] = v
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
-	}
-	return env, nil
 }
 
 // configKnown refuses to make anything of a machine's config where only its worker knows it, which is not heard.

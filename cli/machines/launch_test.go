@@ -90,7 +90,7 @@ func TestLaunchOf(t *testing.T) {
 					Extras: map[string]int64{"licence": 2}}
 				return []any{config(l).Guest, config(l).Rootfs.SizeGB}, []any{g, uint64(2)}
 			}},
-		{"a file of variables", map[string]string{"env": "# these\nA=1\n\nB=x=y z\n"},
+		{"a file of variables", map[string]string{"env": "# these\nA=1\n\nexport B='x=y z' # so\n"},
 			[]string{"--env-file", "env", "-e", "A=2", "--", "true"},
 			func(l *machine.Launch) (any, any) { return config(l).Env, map[string]string{"A": "2", "B": "x=y z"} }},
 		{"a file for the machine", map[string]string{"conf": "hi"}, []string{"--file", "/etc/conf=conf", "--", "true"},
@@ -147,7 +147,7 @@ func TestLaunchOfRefuses(t *testing.T) {
 		{map[string]string{"l.toml": "a = \n"}, []string{"-f", "l.toml"}, "l.toml cannot be read:\n1|"},
 		{map[string]string{"l.toml": "[config]\nimag = ''\n"}, []string{"-f", "l.toml"}, `did you mean "image"`},
 		{map[string]string{"env": "A=1\nB\n"}, []string{"--env-file", "env", "--", "true"},
-			`env:2 is written NAME=VALUE, not "B"`},
+			"line 2 of env cannot be read: it is written NAME=VALUE, and there is no ="},
 		{nil, []string{"--file", "etc=x", "--", "true"}, "--file is written /PATH=FILE"},
 		{nil, []string{"--file", "/etc=x", "--", "true"}, "the file x cannot be read"},
 		{map[string]string{"l.json": `{"config": {"size": "shared-cpu-1x"}}`}, []string{"-f", "l.json", "--cpus", "2"},
