@@ -16,7 +16,7 @@ import (
 
 // doDecisions is souk doctor --decisions: it computes every decision of a souk's log again.
 func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
-	dir, err := c.DevDir(dirFlag)
+	dir, err := c.HomeWith(dirFlag, node.DecisionsDir, "decision log")
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,8 @@ need run; one that answers is asked for the operators' own policies.`,
 		Example: "  souk doctor\n  souk doctor --json | jq '.[].findings[] | select(.ok|not)'\n  souk doctor " +
 			"--invariants\n  souk doctor --decisions", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().StringVar(&dirFlag, "dir", "",
-		"the directory souk dev keeps its state in (with --decisions an agent's, too)")
+		"the directory that souk dev keeps its state in; with --decisions that of an agent or a souk dev (default: of "+
+			"this host's)")
 	inv.add(cmd.Flags())
 	cmd.Flags().BoolVar(
 		&whole,

@@ -25,6 +25,7 @@ import (
 // abFlags are the flags of souk sim ab.
 type abFlags struct {
 	then, old, log, app string
+	dir                 string
 	failIf              []string
 	moves               int
 }
@@ -45,9 +46,10 @@ A policy is the name of one that is shipped (` + strings.Join(
 		) + `), or a file of one. Without --against the policy
 that decided counts where souk knows it, and the default where it does not.
 
-The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the souk
-dev here.`,
-		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy mine.toml --against spread " +
+The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the agent or
+souk dev of this host, or of the one of --dir. Each member of a cluster records the decisions that it makes.`,
+		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy binpack " +
+			"--dir /var/lib/souk\n  souk sim ab --policy mine.toml --against spread " +
 			"--log " +
 			"decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'",
 		Args: cli.Args(0, 0, "no argument"),
@@ -56,6 +58,8 @@ dev here.`,
 	f.StringVar(&o.then, "policy", "", "the new policy: a name or a file")
 	f.StringVar(&o.old, "against", "", "the policy to compare with (default the one that decided)")
 	f.StringVar(&o.log, "log", "last-24h", "the decision log, or last-DURATION")
+	f.StringVar(&o.dir, "dir", "",
+		"with last-DURATION: the directory of an agent or a souk dev (default: of this host's)")
 	f.StringArrayVar(&o.failIf, "fail-if", nil,
 		"exit with 1 if this holds, as 'moved > 0.1', 'refused > 0' or 'headroom < 0.9 * old'; repeatable")
 	f.IntVar(&o.moves, "moves", 20, "how many moves to print")
@@ -110,7 +114,7 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 	if err != nil {
 		return err
 	}
-	path, since, err := logOf(c, o.log)
+	path, since, err := logOf(c, o)
 	if err != nil {
 		return err
 	}
@@ -136,16 +140,20 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 }
 
 // logOf returns the log that a name means, and from when on.
-func logOf(c *cli.Env, name string) (path string, since time.Time, err error) {
-	m := regexp.MustCompile(`^last-(.+)$`).FindStringSubmatch(name)
-	if m == nil {
-		return name, since, nil
+func logOf(c *cli.Env, o *abFlags) (path string, since time.Time, err error) {
+	m := regexp.MustCompile(`^last-(.+)$`).FindStringSubmatch(o.log)
+	switch {
+	case m == nil && o.dir != "":
+		return "", since, cli.Usagef("--dir says whose log --log last-DURATION is of, and --log %s is one itself: "+
+			"leave one of them out", o.log)
+	case m == nil:
+		return o.log, since, nil
 	}
 	d, err := time.ParseDuration(m[1])
 	if err != nil || d <= 0 {
-		return "", since, cli.Usagef("--log last-DURATION is written as last-24h or last-30m, not %q", name)
+		return "", since, cli.Usagef("--log last-DURATION is written as last-24h or last-30m, not %q", o.log)
 	}
-	dir, err := c.DevDir("")
+	dir, err := c.HomeWith(o.dir, node.DecisionsDir, "decision log")
 	if err != nil {
 		return "", since, err
 	}
