@@ -45,6 +45,19 @@ type PolicyText struct {
 	Text string `json:"text"`
 }
 
+// PolicyQuestion asks what a policy would place elsewhere: that of a file, or one that is there. It is asked about the
+// machines that it is chosen for; where nobody chose it, about those of the default, as if it were that.
+type PolicyQuestion struct {
+	Text   string `json:"text,omitempty"`   // a file; else
+	Policy string `json:"policy,omitempty"` // the name of one that is there
+	Back   *int   `json:"back,omitempty"`   // with policy: not the version in force but this one; 0: the one before
+
+	// at most one of these
+	Chosen  bool   `json:"chosen,omitempty"`  // only about machines that it is chosen for
+	Default bool   `json:"default,omitempty"` // as if it were the default from now on
+	App     string `json:"app,omitempty"`     // as if this app chose it
+}
+
 // PolicyApplied is what applying a policy file did.
 type PolicyApplied struct {
 	Policy  PolicyInfo `json:"policy"`

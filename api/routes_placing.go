@@ -66,8 +66,8 @@ func placingRoutes() []Route {
 		{Op: RollbackPolicy, Verb: VerbUpdate, Kind: KindPolicy,
 			About: "Put an earlier version of a policy in force again.", In: Rollback{}, Out: PolicyApplied{}},
 		{Op: PlanPolicy, Verb: VerbPlan, Kind: KindPolicy,
-			About: "Say what a policy file would place elsewhere; nothing is changed.",
-			In:    PolicyText{}, Out: PolicyPlan{}},
+			About: "Say what a policy would place elsewhere; nothing is changed.",
+			In:    PolicyQuestion{}, Out: PolicyPlan{}},
 		{Op: ChoosePolicies, Verb: VerbUpdate, Kind: KindPolicy,
 			About: "Choose the default policy and the shadow.", In: PolicyChoice{}, Out: PolicyList{}},
 	}

@@ -185,6 +185,14 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 	return c.putVersion(v, s)
 }
 
+// EarlierPolicy returns the text that RollbackPolicy would put in force.
+func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	v, err := c.policies.store.Rollback(name, to, time.Time{})
+	return v.Text, err
+}
+
 // putVersion commits a version, and that those go which are then too many. The caller holds write.
 func (c *Catalog) putVersion(v policy.Version, s *policy.Source) error {
 	batch := []change{c.policies.put(v, compiled{source: s})}

@@ -36,10 +36,10 @@ func (c PolicyCalls) ApplyPolicy(ctx context.Context, text string) (api.PolicyAp
 	return a, err
 }
 
-// PlanPolicy asks what a policy file would place elsewhere.
-func (c PolicyCalls) PlanPolicy(ctx context.Context, text string) (api.PolicyPlan, error) {
+// PlanPolicy asks what a policy would place elsewhere.
+func (c PolicyCalls) PlanPolicy(ctx context.Context, about api.PolicyQuestion) (api.PolicyPlan, error) {
 	var a api.PolicyPlan
-	err := c.do(ctx, newCall(api.PlanPolicy).withBody(api.PolicyText{Text: text}), &a)
+	err := c.do(ctx, newCall(api.PlanPolicy).withBody(about), &a)
 	return a, err
 }
 

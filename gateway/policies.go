@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -38,6 +39,7 @@ type policyCatalog interface {
 	PolicyChoice() catalog.PolicyChoice
 	ApplyPolicy(text []byte) (name string, changed bool, err error)
 	RollbackPolicy(name string, to int) error
+	EarlierPolicy(name string, to int) (text string, err error)
 	DeletePolicy(name string) error
 	ChoosePolicies(def, shadow *string) error
 }
@@ -170,16 +172,15 @@ const (
 	planTimeout = time.Minute
 )
 
-// planPolicy says where each running machine would be placed by a policy that is not in force yet. It is asked about
-// the machines that its name is chosen for; where nobody chose it, about those of the default, as if it were that.
+// planPolicy says where each running machine would be placed by a policy that is not in force yet, or not for it.
 func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
-	var in api.PolicyText
+	var in api.PolicyQuestion
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), planTimeout)
 	defer cancel()
-	src, err := policy.Load([]byte(in.Text))
+	src, err := a.askedFor(&in)
 	if err != nil {
 		return err
 	}
@@ -189,21 +190,17 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.directory.nameMissing(w, silent)
 	machines = slices.DeleteFunc(machines, func(m *machine.Machine) bool { return m.State != machine.Started })
-	out := api.PolicyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned)}
+	about := a.about(src.Name, &in)
+	out := api.PolicyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned), Scope: about.text}
 	placed := make([]whatif.Placed, 0, len(machines))
 	for _, m := range machines[:min(len(machines), maxPlanned)] {
 		placed = append(placed, whatif.Placed{Request: requestOf(m), Worker: m.Worker})
 	}
-	stands := src.Name
-	if !a.catalog.PolicyInUse(src.Name) {
-		stands = a.catalog.PolicyChoice().Default
-	}
-	out.Scope = planScope(src.Name, stands)
 	view := a.directory.view()
 	next := src.Bind(policy.NewEvaluator())
 	old := a.choosers()
 	then := func(r *placement.Request) *placement.Policy {
-		if p := old(r); p.Name != stands {
+		if p := old(r); !about.holds(r, p) {
 			return p
 		}
 		return &next
@@ -211,18 +208,62 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if out.Comparison, err = whatif.Compare(ctx.Err, view, placed, old, then); err != nil {
 		return err
 	}
-	if out.Recorded, err = a.replay(ctx, stands, &next); err != nil {
+	if out.Recorded, err = a.replay(ctx, about.stands, &next); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, out)
 	return nil
 }
 
-func planScope(name, stands string) string {
-	if name == stands {
-		return "machines whose policy is " + name
+// askedFor returns the policy that a question is about.
+func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err error) {
+	text := in.Text
+	switch {
+	case (in.Text == "") == (in.Policy == "") || in.Back != nil && in.Policy == "":
+		return nil, fault.New(fault.Invalid, "policy_question",
+			"a plan is asked of a file (text) or of a policy that is there (policy, and back): name one of them")
+	case in.Back != nil:
+		text, err = a.catalog.EarlierPolicy(in.Policy, *in.Back)
+	case in.Policy != "":
+		var v policy.Version
+		v, _, err = a.catalog.PolicyVersion(in.Policy, 0)
+		text = v.Text
 	}
-	return fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", stands, name)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Load([]byte(text))
+}
+
+// about is which machines a plan of a policy is about.
+type about struct {
+	text   string // in words
+	stands string // the policy in whose place it is looked at
+	holds  func(r *placement.Request, by *placement.Policy) bool
+}
+
+// about returns which machines a question is about.
+func (a *policiesAPI) about(name string, in *api.PolicyQuestion) about {
+	def := cmp.Or(a.catalog.PolicyChoice().Default, policy.DefaultName)
+	inPlaceOf := func(stands, text string) about {
+		return about{text, stands, func(_ *placement.Request, by *placement.Policy) bool { return by.Name == stands }}
+	}
+	switch {
+	case in.App != "":
+		return about{fmt.Sprintf("machines of app %s, as if it chose %s", in.App, name), name,
+			func(r *placement.Request, _ *placement.Policy) bool {
+				return r.App == in.App && r.Scheduling.Policy == ""
+			}}
+	case in.Default:
+		return about{fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", def, name), def,
+			func(r *placement.Request, _ *placement.Policy) bool {
+				app, _ := a.catalog.App(r.App) // of one that is gone nothing is chosen
+				return r.Scheduling.Policy == "" && app.Policy == ""
+			}}
+	case in.Chosen || a.catalog.PolicyInUse(name):
+		return inPlaceOf(name, "machines whose policy is "+name)
+	}
+	return inPlaceOf(def, fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", def, name))
 }
 
 // choosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.

@@ -13,6 +13,7 @@ import (
 )
 
 func policyPlan(c *cli.Env) *cobra.Command {
+	var failIf []string
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Say what a policy file would place elsewhere, and who would be evicted, before it is applied",
@@ -22,13 +23,28 @@ policy: it says where machines would go that are placed anew. Each is looked at 
 asked for are not kept with a machine: its own is taken to be the nearest, and the others to be possible.
 
 Then the same for the decisions of the last day that the log has with their whole view, each on the view of its
-time.`,
-		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | " +
+time.
+
+With --fail-if it ends with 1 where a condition holds, for CI: nowhere (machines that fit nowhere any more), moved (that
+go elsewhere), evicted (that would go for them) or compared, a comparison, and a number of machines or, but for compared,
+a percentage of those that were compared.`,
+		Example: "  souk policy plan fast.toml\n  souk policy plan fast.toml --fail-if 'nowhere > 0' --fail-if " +
+			"'moved > 10%'\n  souk policy plan fast.toml --json | jq '.comparison.moves[] | " +
 			"{machine, " +
 			"old, new}'",
 		Args: cli.Args(1, 1, "a file"),
 	}
+	cmd.Flags().StringArrayVar(&failIf, "fail-if", nil,
+		"end with 1 if this holds, as 'nowhere > 0', 'moved > 10%' or 'evicted >= 5'; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		var gates []planGate
+		for _, text := range failIf {
+			g, err := parseGate(text)
+			if err != nil {
+				return err
+			}
+			gates = append(gates, g)
+		}
 		s, err := loadPolicy(c, given[0])
 		if err != nil {
 			return err
@@ -37,15 +53,20 @@ time.`,
 		if err != nil {
 			return err
 		}
-		plan, err := cl.PlanPolicy(cmd.Context(), s.Text)
+		plan, err := cl.PlanPolicy(cmd.Context(), api.PolicyQuestion{Text: s.Text})
 		if err != nil {
 			return err
 		}
 		if c.JSON {
 			c.JSONLine(c.Out, plan)
-			return nil
+		} else {
+			printPlan(c, plan)
 		}
-		printPlan(c, plan)
+		for _, g := range gates {
+			if err := g.fails(&plan); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	return cmd
@@ -60,7 +81,6 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 	if p.LeftOut > 0 {
 		c.Printf("%d more were left out\n", p.LeftOut)
 	}
-	evicted := 0
 	var rows [][]cli.Cell
 	for _, m := range x.Moves {
 		why := fmt.Sprintf("better by %.3f", m.Gain)
@@ -72,7 +92,6 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 	for _, m := range x.Nowhere {
 		why := cli.ClausesText(m.Why)
 		for _, e := range m.Evicts {
-			evicted += e.Machines
 			why += fmt.Sprintf("; would evict %d of rank %d on %s", e.Machines, e.Rank, e.Worker)
 		}
 		rows = append(rows, cli.Cells(m.Machine, m.App, placeText(m.Is), placeText(m.Old), "nowhere", why))
@@ -82,11 +101,11 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 			cli.Drop("IS ON", 3).Cut(6), cli.Keep("OLD WOULD").Cut(8), cli.Keep("NEW WOULD").Cut(8),
 			cli.Drop("WHY", 2).Cut(12)}, rows)
 	}
-	if evicted == 0 {
+	if n := evicted(&p); n == 0 {
 		c.Printf("nobody would be evicted\n")
 	} else {
 		c.Printf("%d machines of lower rank would be evicted, if those that fit nowhere were placed "+
-			"anew\n", evicted)
+			"anew\n", n)
 	}
 	if r := p.Recorded; r != nil {
 		c.Printf(

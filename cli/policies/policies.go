@@ -2,6 +2,7 @@
 package policies
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -241,8 +242,10 @@ not, 66 when one is not there. No souk is asked. FILE may be - for stdin.`,
 func policyApply(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "apply FILE", Short: "Put a policy file in force, as the next version of its policy",
 		Long: `Put a policy file in force, as the next version of the policy that it names. Machines that run stay where they are;
-"souk policy plan FILE" says beforehand what would be placed elsewhere. The same file again changes nothing.`,
+"souk policy plan FILE" says beforehand what would be placed elsewhere. The same file again changes nothing. A policy that
+is used and would place machines nowhere which are placed now needs --yes, as "use", "rollback" and "souk apps policy" do.`,
 		Example: "  souk policy apply fast.toml", Args: cli.Args(1, 1, "a file")}
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		s, err := loadPolicy(c, given[0])
 		if err != nil {
@@ -252,6 +255,9 @@ func policyApply(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := unplaced(cmd.Context(), cl, api.PolicyQuestion{Text: s.Text, Chosen: true}, *yes); err != nil {
+			return err
+		}
 		a, err := cl.ApplyPolicy(cmd.Context(), s.Text)
 		if err != nil {
 			return err
@@ -259,6 +265,11 @@ func policyApply(c *cli.Env) *cobra.Command {
 		return sayApplied(c, a, "in force")
 	}
 	return cmd
+}
+
+// yesFlag adds the flag of a command that puts a policy in force.
+func yesFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("yes", false, "also where machines that are placed now would be placed nowhere")
 }
 
 func sayApplied(c *cli.Env, a api.PolicyApplied, how string) error {
@@ -284,9 +295,14 @@ func policyRollback(c *cli.Env) *cobra.Command {
 text, so that numbers only grow; rolling back again goes further back.`,
 		Example: "  souk policy rollback fast\n  souk policy rollback fast --to 3", Args: cli.Args(1, 1, "a name")}
 	to := cmd.Flags().Int("to", 0, "the version to go back to; 0: the one before")
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		cl, err := c.Client()
 		if err != nil {
+			return err
+		}
+		if err := unplaced(cmd.Context(), cl, api.PolicyQuestion{Policy: given[0], Back: to, Chosen: true},
+			*yes); err != nil {
 			return err
 		}
 		a, err := cl.RollbackPolicy(cmd.Context(), given[0], *to)
@@ -298,12 +314,17 @@ text, so that numbers only grow; rolling back again goes further back.`,
 	return cmd
 }
 
-// choose is a command that chooses a policy by name, or gives it up with --none.
-func choose(c *cli.Env, use, short, long, example string,
+// choose is a command that chooses a policy by name, or gives it up with --none. places says that machines are placed by
+// it from then on.
+func choose(c *cli.Env, places bool, use, short, long, example string,
 	set func(cl *client.Client, cmd *cobra.Command, name string) error, said func(name string) string) *cobra.Command {
+	yes := new(bool)
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example,
 		Args: cli.Args(0, 1, "a name, or --none")}
 	none := cmd.Flags().Bool("none", false, "give it up")
+	if places {
+		yes = yesFlag(cmd)
+	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if *none == (len(given) == 1) {
 			return cli.Usagef("%s wants a name or --none, one of them; see \"%s --help\"", cmd.CommandPath(),
@@ -314,6 +335,12 @@ func choose(c *cli.Env, use, short, long, example string,
 			return err
 		}
 		name := strings.Join(given, "")
+		if places {
+			about := api.PolicyQuestion{Policy: cmp.Or(name, policy.DefaultName), Default: true}
+			if err := unplaced(cmd.Context(), cl, about, *yes); err != nil {
+				return err
+			}
+		}
 		if err := set(cl, cmd, name); err != nil {
 			return err
 		}
@@ -324,7 +351,7 @@ func choose(c *cli.Env, use, short, long, example string,
 }
 
 func policyUse(c *cli.Env) *cobra.Command {
-	return choose(c, "use POLICY", "Make a policy the default",
+	return choose(c, true, "use POLICY", "Make a policy the default",
 		"Make a policy the one that is used where neither a launch nor its app chose another. --none goes back to "+
 			"spread.",
 		"  souk policy use binpack\n  souk policy use --none",
@@ -342,6 +369,7 @@ func policyUse(c *cli.Env) *cobra.Command {
 func policyShadow(c *cli.Env) *cobra.Command {
 	return choose(
 		c,
+		false,
 		"shadow POLICY",
 		"Let a policy watch: what it would choose is recorded, and nothing is placed by it",
 		`Let a policy watch beside the one that places. What it would have chosen on
@@ -390,6 +418,7 @@ func AppsPolicy(c *cli.Env) *cobra.Command {
 		Args:    cli.Args(1, 2, "an app, and a policy's name to choose it"),
 	}
 	none := cmd.Flags().Bool("none", false, "use the default")
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if *none && len(given) == 2 {
 			return cli.Usagef("%s wants a name or --none, not both", cmd.CommandPath())
@@ -402,7 +431,9 @@ func AppsPolicy(c *cli.Env) *cobra.Command {
 		switch {
 		case len(given) == 2 || *none:
 			name = strings.Join(given[1:], "")
-			err = cl.SetAppPolicy(cmd.Context(), given[0], name)
+			if err = unplacedOf(cmd.Context(), cl, given[0], name, *yes); err == nil {
+				err = cl.SetAppPolicy(cmd.Context(), given[0], name)
+			}
 		default:
 			name, err = cl.AppPolicy(cmd.Context(), given[0])
 		}
