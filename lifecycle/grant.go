@@ -127,6 +127,7 @@ func (s *commands) enter(g Grant) *row {
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
 	s.note(r, "launch", machine.Created, g.Source, machine.MadeText(l.Config))
 	s.warn(r, machine.Warnings(l.Config))
+	s.warn(r, machine.PortWarnings(l.Config))
 	if r.scheduling().Lent {
 		s.setUnpaid(id, true, "namespace "+r.namespace()+" cannot pay for it now")
 	}

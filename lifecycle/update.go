@@ -55,6 +55,7 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	s.note(r, "update", machine.Replacing, a.Source, "")
 	s.note(r, "launch", machine.Created, a.Source, "")
 	s.warn(r, machine.Warnings(r.Machine.Config))
+	s.warn(r, machine.PortWarnings(r.Machine.Config))
 	s.warn(r, machine.VolumesLacking(r.Machine.Config, c.Pulled.Volumes))
 	if !l.SkipLaunch {
 		return true, s.launch(r, opUpdate, a, machine.Updating)

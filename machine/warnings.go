@@ -133,6 +133,23 @@ func serviceWarnings(list []Service) (out []string) {
 	return out
 }
 
+// PortWarnings says, in one sentence or none, that requests cannot have as many machines made as services[].create_up_to
+// allows, because each needs a port of its host for itself.
+func PortWarnings(c *Config) []string {
+	if c == nil || len(c.HostPorts()) == 0 {
+		return nil
+	}
+	for _, s := range c.Services {
+		if s.CreateUpTo != nil && *s.CreateUpTo > 1 {
+			return []string{fmt.Sprintf("services: create_up_to is %d, and each host has room for one of these "+
+				"machines, which needs port %d of its host for itself: run it as a container that publishes no port, "+
+				"or, where its program can, have them share the port (network.share_ports, --share-ports)",
+				*s.CreateUpTo, c.HostPorts()[0].HostPort)}
+		}
+	}
+	return nil
+}
+
 // VolumeWarnings says, one sentence each, what of a volume is not as its size says.
 func VolumeWarnings(v *Volume) (out []string) {
 	if !v.SizeHeld {

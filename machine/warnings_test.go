@@ -55,3 +55,36 @@ func TestWarned(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestPortWarnings: what has a port of its host for itself is one machine a host, whatever requests may have made.
+func TestPortWarnings(t *testing.T) {
+	config := func(image string, most int, n *machine.Network) *machine.Config {
+		c := &machine.Config{Image: image, Network: n, Services: []machine.Service{{InternalPort: 8080}}}
+		if most > 0 {
+			c.Services[0].CreateUpTo = &most
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		config *machine.Config
+		warned bool
+	}{
+		"a program of the host":      {config(machine.HostImage, 4, nil), true},
+		"one that may be made once":  {config(machine.HostImage, 1, nil), false},
+		"one that is made by nobody": {config(machine.HostImage, 0, nil), false},
+		"one that shares its port":   {config(machine.HostImage, 4, &machine.Network{SharePorts: true}), false},
+		"a container":                {config("web:1", 4, nil), false},
+		"a container in the host's":  {config("web:1", 4, &machine.Network{Mode: machine.NetworkHost}), true},
+		"a container that publishes": {config("web:1", 4, &machine.Network{Publish: []machine.Publish{{HostPort: 80,
+			Port: 8080}}}), true},
+		"no config, as of a machine lost": {nil, false},
+	} {
+		got := machine.PortWarnings(c.config)
+		if (len(got) == 1) != c.warned {
+			t.Errorf("%s: %q", name, got)
+		}
+		if c.warned && !strings.Contains(got[0], "create_up_to is 4, and each host has room for one of these") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package decisions
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,6 +85,9 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 		p, err := cl.Plan(cmd.Context(), app, l)
 		if err != nil {
 			return err
+		}
+		for _, w := range slices.Concat(machine.Warnings(l.Config), machine.PortWarnings(l.Config)) {
+			c.Note("warning: %s", w)
 		}
 		if !c.JSON && p.Verdict != decision.FitsNow { // the clauses have amounts, and not what was typed
 			c.Printf("asked for %s: %s\n", cli.Shape(l.Config), p.Decision.Request.Resources)
