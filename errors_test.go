@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,14 +88,19 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// checkSentence wants words with a beginning and an end: no trailing full stop or newline, no "failed to", more than
-// one word.
+// kindInFront matches a word for programs in front of a sentence, which api.StatusWord puts there for their clients alone.
+var kindInFront = regexp.MustCompile(`^([a-z]+(_[a-z]+)+|aborted): `)
+
+// checkSentence wants words with a beginning and an end: no kind in front, no trailing full stop or newline, no "failed to",
+// more than one word.
 func checkSentence(t *testing.T, e errorText) {
 	t.Helper()
 	text := strings.TrimSpace(e.text)
 	switch {
 	case text != e.text && !strings.HasSuffix(e.text, ": "): // what follows is put behind it
 		t.Errorf("%s: %q has blanks around it", e.pkg, e.text)
+	case kindInFront.MatchString(text):
+		t.Errorf("%s: %q begins with a word for programs, which the kind and the code are", e.pkg, e.text)
 	case strings.HasSuffix(text, "."):
 		t.Errorf("%s: %q ends with a full stop; errors are joined", e.pkg, e.text)
 	case strings.HasPrefix(strings.ToLower(text), "failed to"), strings.HasPrefix(strings.ToLower(text), "error "):

@@ -210,6 +210,6 @@ func (b *Broker) redraw(ctx context.Context, o *Order, bought error) bool {
 // NameInUse is the error of a name that another machine has.
 func NameInUse(name, id string) error {
 	return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
-		Text: fmt.Sprintf("already_exists: unique machine name violation, machine ID %s already exists with name %q",
+		Text: fmt.Sprintf("unique machine name violation, machine ID %s already exists with name %q",
 			id, name)}
 }

@@ -99,7 +99,7 @@ func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine
 		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID &&
 			!slices.Contains(gone, *holder) {
 			return nil, fault.New(fault.Precondition, "volume_attached",
-				"failed_precondition: volume %s is attached to machine %s; mount another, or destroy that machine "+
+				"volume %s is attached to machine %s; mount another, or destroy that machine "+
 					"first", m.Volume, *holder)
 		}
 		ids = append(ids, m.Volume)
@@ -116,11 +116,11 @@ func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 		return nil
 	case host == "":
 		return fault.New(fault.Conflict, "port_taken",
-			"already_exists: port %d of the proxies is app %s's; choose another, or destroy its machines first",
+			"port %d of the proxies is app %s's; choose another, or destroy its machines first",
 			port, by)
 	}
 	return fault.New(fault.Conflict, "host_taken",
-		"already_exists: requests for %s go to app %s; choose another name, or destroy its machines first",
+		"requests for %s go to app %s; choose another name, or destroy its machines first",
 		clip(host, 100), by)
 }
 

@@ -233,7 +233,7 @@ func (c *Catalog) SecretsReach(app string, version uint64) error {
 	a, err := c.App(app)
 	if err == nil && version > a.Secrets {
 		err = fault.New(fault.Precondition, "secrets_version",
-			"failed_precondition: the app's secrets are at version %d, and version %d is wanted; set them first",
+			"the app's secrets are at version %d, and version %d is wanted; set them first",
 			a.Secrets, version)
 	}
 	return err

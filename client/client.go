@@ -331,7 +331,9 @@ func answerError(resp *http.Response) *fault.Error {
 
 func (a ErrorAnswer) fault() *fault.Error {
 	d := a.Souk
-	if d.Kind == "" {
+	if d.Kind != "" {
+		a.Error = api.Sentence(a.Error)
+	} else {
 		d.Kind = kindOfStatus(a.HTTP)
 	}
 	return &fault.Error{Kind: d.Kind, Code: d.Code, Text: a.Error, Scope: d.Scope, Resource: d.Resource,

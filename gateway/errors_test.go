@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -49,19 +50,19 @@ func workersFaults() []struct {
 		{"lease nonce", fault.New(fault.Conflict, "lease_nonce",
 			"the lease nonce given for machine ID 0123 is not in force"), 409},
 		{"name in use", &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: "0123",
-			Text: `already_exists: unique machine name violation, machine ID 0123 already exists with name "n"`}, 409},
+			Text: `unique machine name violation, machine ID 0123 already exists with name "n"`}, 409},
 		{"concurrent update", fault.New(fault.Conflict, "concurrent_update",
-			"aborted: machine update failed due to concurrent update"), 409},
+			"machine update failed due to concurrent update"), 409},
 		{"busy", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
 			Text: "too many commands wait for machine 0123 already"}, 409},
 		{"too busy", &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond,
 			Text: "too many requests; try again"}, 429},
 		{"wrong state", fault.New(fault.Precondition, "wrong_state",
-			"failed_precondition: unable to start machine from current state: 'created'"), 412},
+			"unable to start machine from current state: 'created'"), 412},
 		{"volume attached", fault.New(fault.Precondition, "volume_attached",
-			"failed_precondition: volume vol_1 is attached to machine 0123"), 412},
+			"volume vol_1 is attached to machine 0123"), 412},
 		{"host full", full(fault.ScopeHost, "no_capacity",
-			"aborted: could not reserve resource for machine: insufficient memory available to fulfill request on "+
+			"could not reserve resource for machine: insufficient memory available to fulfill request on "+
 				"the current host"), 409},
 		{"volume's host full",
 			full(fault.ScopeVolume, "no_capacity",
@@ -71,10 +72,10 @@ func workersFaults() []struct {
 		{"region full", &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion,
 			Resource: "memory", Detail: candidates, Text: "could not find a candidate host: memory"}, 422},
 		{"region full for a volume", &fault.Error{Kind: fault.Exhausted, Code: "no_volume_capacity",
-			Scope: fault.ScopeRegion, Resource: "disk", Text: "aborted: no capacity"}, 409},
+			Scope: fault.ScopeRegion, Resource: "disk", Text: "no capacity"}, 409},
 		{"image", fault.New(fault.Invalid, "image", "image nginx cannot be run here; use souk/host"), 400},
 		{"config", fault.New(fault.Invalid, "config", "config.guest.cpus must be 1 to 64, not 0"), 400},
-		{"deadline", fault.New(fault.Timeout, "deadline", "deadline_exceeded: the command did not end in 60s"), 408},
+		{"deadline", fault.New(fault.Timeout, "deadline", "the command did not end in 60s"), 408},
 		{"unavailable", fault.Wrap(errors.New("dial 10.0.0.1: refused"), fault.Unavailable, "unreachable",
 			"worker w1 does not answer"), 500},
 		{"ambiguous", fault.New(fault.Unavailable, "ambiguous",
@@ -193,7 +194,9 @@ func TestErrors(t *testing.T) {
 		if code != c.code {
 			t.Errorf("%s: %d, want %d", c.name, code, c.code)
 		}
-		raw, err := json.Marshal(bodyOf(e, status, "REQUEST"))
+		body := bodyOf(e, status, "REQUEST")
+		body.Error = api.StatusWord(e) + body.Error // as fail answers it
+		raw, err := json.Marshal(body)
 		if err != nil {
 			t.Fatal(err)
 		}

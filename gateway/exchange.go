@@ -274,14 +274,18 @@ func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	answer(w, code, bodyOf(e, status, requestID(r)))
+	body := bodyOf(e, status, requestID(r))
+	if !strings.HasPrefix(r.URL.Path, "/v1/souk/") { // it is of the Machines API
+		body.Error = api.StatusWord(e) + body.Error
+	}
+	answer(w, code, body)
 }
 
 // asFault is fault.As that knows a context's end.
 func asFault(err error) *fault.Error {
 	if _, ours := errors.AsType[*fault.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
 		return fault.Wrap(err, fault.Timeout, "deadline",
-			"deadline_exceeded: it took too long; look at the state and ask again")
+			"it took too long; look at the state and ask again")
 	}
 	return fault.As(err)
 }

@@ -250,7 +250,7 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 	case lifecycle.Destroy:
 		if m.State == machine.Started && !c.Kill {
 			return out, fault.New(fault.Precondition, "wrong_state",
-				"failed_precondition: unable to destroy machine, not currently stopped or suspended")
+				"unable to destroy machine, not currently stopped or suspended")
 		}
 		out.Machine = w.note(m, "destroy", machine.Destroyed)
 		w.sell.Free(m.ID)
@@ -267,7 +267,7 @@ func (w *memWorker) Do(_ context.Context, c lifecycle.Command) (lifecycle.Outcom
 func (w *memWorker) update(m *machine.Machine, c lifecycle.Command) (*machine.Machine, error) {
 	if v := c.Launch.CurrentVersion; v != "" && v != m.InstanceID {
 		return m, fault.New(fault.Conflict, "concurrent_update",
-			"aborted: machine update failed due to concurrent update")
+			"machine update failed due to concurrent update")
 	}
 	was := machine.Resources(m.Config)
 	err := w.sell.Resize(time.Now(), m.ID, *c.Resources)
@@ -282,7 +282,7 @@ func (w *memWorker) update(m *machine.Machine, c lifecycle.Command) (*machine.Ma
 		f := fault.As(err)
 		return m, &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Resource: "memory",
 			Detail: f.Detail,
-			Text: "aborted: could not reserve resource for machine: insufficient memory available to fulfill " +
+			Text: "could not reserve resource for machine: insufficient memory available to fulfill " +
 				"request on the current host"}
 	}
 	next := *m
@@ -459,7 +459,7 @@ func (w *memWorker) Exec(_ context.Context, app, id string, r runtime.ExecReques
 	case err != nil:
 		return 0, err
 	case m.State != machine.Started:
-		return 0, fault.New(fault.Precondition, "wrong_state", "failed_precondition: machine not running")
+		return 0, fault.New(fault.Precondition, "wrong_state", "machine not running")
 	case w.exec != nil:
 		return w.exec(r)
 	}
@@ -544,7 +544,7 @@ func (w *memWorker) Volume(_ context.Context, c lifecycle.VolumeCommand) (machin
 	case "destroy":
 		if v.AttachedMachine != nil {
 			return *v, fault.New(fault.Precondition, "volume_attached",
-				"failed_precondition: volume %s is attached to machine %s; destroy the machine first", v.ID,
+				"volume %s is attached to machine %s; destroy the machine first", v.ID,
 				*v.AttachedMachine)
 		}
 		delete(w.vols, v.ID)

@@ -180,7 +180,7 @@ func TestAStreamThatBreaksSaysSo(t *testing.T) {
 	m := s.launch(hostLaunch)
 	s.workers[0].exec = func(r runtime.ExecRequest) (int, error) {
 		fmt.Fprint(r.Stdout, "half")
-		return 0, fault.New(fault.Timeout, "deadline", "deadline_exceeded: the command was ended")
+		return 0, fault.New(fault.Timeout, "deadline", "the command was ended")
 	}
 	resp := s.dial("POST", s.listen()+"/v1/souk/apps/a/machines/"+m.ID+"/exec", strings.NewReader(`{"command":["x"]}`))
 	out := bufio.NewReader(resp.Body)

@@ -215,7 +215,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 	}
 	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeRegion,
 		Resource: "disk", Detail: ranked,
-		Text: fmt.Sprintf("aborted: no capacity: no worker of %s has room for a volume of %d GB%s; ask for less, or "+
+		Text: fmt.Sprintf("no capacity: no worker of %s has room for a volume of %d GB%s; ask for less, or "+
 			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB, fullDisk(ranked))}
 }
 

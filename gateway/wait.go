@@ -35,7 +35,7 @@ func readWait(r *http.Request) (wait, error) {
 			v.states = append(v.states, s)
 		default:
 			return v, fault.New(fault.Invalid, "state",
-				"invalid_argument: %q is not a state a machine can be in; wait for created, started, stopped, "+
+				"%q is not a state a machine can be in; wait for created, started, stopped, "+
 					"suspended, failed, destroyed or settled", clip(s, 40))
 		}
 	}
@@ -60,7 +60,7 @@ func (v wait) judge(m *machine.Machine) (bool, error) {
 		}
 		if passed {
 			return false, fault.New(fault.Invalid, "wait_version",
-				"failed_precondition: machine %s is at version %s, so version %s will not be seen again",
+				"machine %s is at version %s, so version %s will not be seen again",
 				m.ID, m.InstanceID, clip(v.version, 40))
 		}
 	} else if v.reached(m) {
@@ -68,7 +68,7 @@ func (v wait) judge(m *machine.Machine) (bool, error) {
 	}
 	if gone {
 		return false, fault.New(fault.Invalid, "wait_destroyed",
-			"failed_precondition: machine %s is destroyed, so it will not be %s", m.ID, strings.Join(v.states, " or "))
+			"machine %s is destroyed, so it will not be %s", m.ID, strings.Join(v.states, " or "))
 	}
 	return false, nil
 }
@@ -127,7 +127,7 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 		return r.Context().Err()
 	case ctx.Err() != nil:
 		return fault.New(fault.Timeout, "wait",
-			"deadline_exceeded: machine failed to reach desired state, %s, currently %s",
+			"machine failed to reach desired state, %s, currently %s",
 			strings.Join(v.states, " or "), last.State)
 	}
 	return err

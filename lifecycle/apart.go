@@ -33,7 +33,7 @@ func (c *core) refuseApart(of *machine.Replica) error {
 	if !c.isApart(of) {
 		return nil
 	}
-	return fault.New(fault.Precondition, CodeApart, "failed_precondition: this worker has heard no other member of "+
+	return fault.New(fault.Precondition, CodeApart, "this worker has heard no other member of "+
 		"its cluster for %v, and a machine of group %s runs there for %v at most (stop_after): ask another worker, or "+
 		"again when it hears one", c.apart.Truncate(100*time.Millisecond), of.Group, of.StopAfter)
 }
@@ -44,7 +44,7 @@ func (r *row) refuseWake(c *Command) error {
 	if !r.Apart || !c.wakes() {
 		return nil
 	}
-	return fault.New(fault.Precondition, CodeApart, "failed_precondition: machine %s was stopped as its worker heard "+
+	return fault.New(fault.Precondition, CodeApart, "machine %s was stopped as its worker heard "+
 		"no other member (stop_after), so its service's steward starts it or removes it", r.Machine.ID)
 }
 

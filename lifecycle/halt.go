@@ -31,7 +31,7 @@ func (h *halt) refuse() error {
 	if h.why == "" {
 		return nil
 	}
-	return fault.New(fault.Precondition, CodeHalted, "failed_precondition: %s", h.why)
+	return fault.New(fault.Precondition, CodeHalted, "%s", h.why)
 }
 
 // starts reports whether a verb begins a life, or may.

@@ -42,11 +42,11 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 	case Signal:
 		if r.Life == nil {
 			return false, fault.New(fault.Precondition, "not_running",
-				"failed_precondition: machine not running; it is %s, so start it first", r.Machine.State)
+				"machine not running; it is %s, so start it first", r.Machine.State)
 		}
 		if !r.acts() {
 			return false, fault.New(fault.Precondition, "not_running",
-				"failed_precondition: machine not running; it is suspended to disk, so start it first")
+				"machine not running; it is suspended to disk, so start it first")
 		}
 		return true, s.begin(r, opSignal, a)
 	case Update:
@@ -58,7 +58,7 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
 		} else if r.Life != nil && !c.Kill {
 			return false, fault.New(fault.Precondition, "wrong_state",
-				"failed_precondition: unable to destroy machine, not currently stopped, suspended or failed; it is "+
+				"unable to destroy machine, not currently stopped, suspended or failed; it is "+
 					"%s: stop it "+
 					"first, or destroy it with force", r.Machine.State)
 		}
@@ -118,7 +118,7 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 		return false, nil
 	case r.Life == nil:
 		return false, fault.New(fault.Precondition, "wrong_state",
-			"failed_precondition: unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
+			"unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
 	r.Machine.State, r.WantUp, r.Machine.Rests = machine.Suspending, false, c.Term == nil
 	if c.ToDisk || r.Machine.Config.SuspendTo == machine.ToDisk {
@@ -179,7 +179,7 @@ func hostFull(err error) error {
 	if what == "" {
 		what = "insufficient resources available"
 	}
-	e.Text = "aborted: could not reserve resource for machine: " + what + " to fulfill request on the current host (" +
+	e.Text = "could not reserve resource for machine: " + what + " to fulfill request on the current host (" +
 		strings.TrimPrefix(e.Text, "the worker cannot take the machine: ") +
 		"); stop something, or create it anew elsewhere"
 	e.Scope = fault.ScopeHost

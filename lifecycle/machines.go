@@ -171,7 +171,7 @@ func (s *machines) checkName(app, name string) error {
 	}
 	if r := s.named(app, name); r != nil {
 		e := fault.New(fault.Conflict, "name_taken",
-			"already_exists: unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID,
+			"unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID,
 			name)
 		e.Detail = r.Machine.ID
 		return e

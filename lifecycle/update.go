@@ -19,7 +19,7 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	}
 	if l.CurrentVersion != "" && l.CurrentVersion != r.Machine.InstanceID {
 		return false, fault.New(fault.Conflict, "concurrent_update",
-			"aborted: machine update failed due to concurrent update; the machine is at %s now, not at %s",
+			"machine update failed due to concurrent update; the machine is at %s now, not at %s",
 			r.Machine.InstanceID, l.CurrentVersion)
 	}
 	if err := s.volumes.check(r.Machine.App, r.Machine.ID, l.Config.Mounts); err != nil {
@@ -98,7 +98,7 @@ func sameDevices(r *row, to *machine.Config) error {
 	}
 	if was, is := kind(r.Machine.Config), kind(to); r.up() && was != is {
 		return fault.New(fault.Precondition, "gpu_kind",
-			"failed_precondition: machine %s runs with GPUs of kind %q, not %q; stop it first, then update it",
+			"machine %s runs with GPUs of kind %q, not %q; stop it first, then update it",
 			r.Machine.ID, was, is)
 	}
 	return nil

@@ -230,7 +230,7 @@ func (s *volumes) snapshot(v *volumeRow) error {
 func (s *volumes) destroy(v *volumeRow) error {
 	if v.Volume.AttachedMachine != nil {
 		return fault.New(fault.Precondition, "volume_attached",
-			"failed_precondition: volume %s is attached to machine %s; destroy the machine first",
+			"volume %s is attached to machine %s; destroy the machine first",
 			v.Volume.ID, *v.Volume.AttachedMachine)
 	}
 	s.abort(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
@@ -254,10 +254,10 @@ func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
 				"volume %s not found; create it first, or name one of the app's own", m.Volume)
 		case v.Volume.State != "created":
 			return fault.New(fault.Precondition, "volume_state",
-				"failed_precondition: volume %s is %s, not created", m.Volume, v.Volume.State)
+				"volume %s is %s, not created", m.Volume, v.Volume.State)
 		case v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine != machine:
 			return fault.New(fault.Precondition, "volume_attached",
-				"failed_precondition: volume %s is attached to machine %s; a volume serves one machine at a time",
+				"volume %s is attached to machine %s; a volume serves one machine at a time",
 				m.Volume, *v.Volume.AttachedMachine)
 		}
 	}

@@ -352,7 +352,7 @@ func errSlow(d time.Duration) error {
 func gone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline",
-			"deadline_exceeded: there was no answer in the time given")
+			"there was no answer in the time given")
 	}
 	return fault.Wrap(ctx.Err(), fault.Unavailable, "cancelled", "the caller went away before the answer")
 }

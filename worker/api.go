@@ -226,7 +226,7 @@ func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine,
 	m, err := w.live(ctx, app, id)
 	if err == nil && m.State != machine.Started && m.State != machine.Stopping {
 		return nil, fault.New(fault.Precondition, "not_running",
-			"failed_precondition: machine not running; it is %s, so start it first", m.State)
+			"machine not running; it is %s, so start it first", m.State)
 	}
 	return m, err
 }

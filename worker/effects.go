@@ -227,7 +227,7 @@ func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Resizer)
 	if !ok {
 		return fault.New(fault.Precondition, "resize",
-			"failed_precondition: the %s runtime cannot resize machine %s while it runs; stop it first, or update it",
+			"the %s runtime cannot resize machine %s while it runs; stop it first, or update it",
 			e.runtime.Name(), t.ID)
 	}
 	spec, err := e.spec(t, false)
@@ -287,7 +287,7 @@ func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {
 	switch {
 	case !ok:
 		return fault.New(fault.Precondition, "suspend",
-			"failed_precondition: the %s runtime cannot suspend machines; stop it instead", rt.Name())
+			"the %s runtime cannot suspend machines; stop it instead", rt.Name())
 	case kind == lifecycle.EffPause:
 		return p.Pause(ctx, id)
 	}

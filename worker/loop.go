@@ -286,7 +286,7 @@ func (l *loop) change(ctx context.Context, f func(now time.Time) lifecycle.Out) 
 
 func callerGone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, "deadline", "deadline_exceeded: there was no answer in the time given")
+		return fault.New(fault.Timeout, "deadline", "there was no answer in the time given")
 	}
 	return fault.New(fault.Unavailable, "cancelled", "the caller went away before the answer")
 }

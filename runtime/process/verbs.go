@@ -241,7 +241,7 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 		false)
 	if fault.Is(err, fault.Unimplemented) {
 		return fault.New(fault.Precondition, "reaper",
-			"failed_precondition: the machines of this worker are kept by a reaper of an older souk, which cannot "+
+			"the machines of this worker are kept by a reaper of an older souk, which cannot "+
 				"resize them; update machine %s instead, which restarts it", s.Machine)
 	}
 	return err

@@ -199,7 +199,7 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	err = l.slot.group.Adjust(*to)
 	if used, is := errors.AsType[*cgroup.InUseError](err); is {
 		return fault.New(fault.Precondition, "memory_in_use",
-			"failed_precondition: machine %s uses %d MiB of memory and cannot be held to %d MiB; have it free some, "+
+			"machine %s uses %d MiB of memory and cannot be held to %d MiB; have it free some, "+
 				"or stop it first", id, used.UsedMiB, to.MemoryMiB)
 	}
 	r.mu.Lock()
