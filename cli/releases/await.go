@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,6 +88,7 @@ func arrived(s *api.ServiceStatus) (bool, error) {
 // error is a Precondition, code not_ready or held: one is not, and is not about to be.
 func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) {
 	well := true
+	whole := s.Rollout == nil || s.Rollout.State == rollout.RolledDone // an old machine stands for no new one any more
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		if group != "" && g.Name != group {
@@ -95,7 +97,10 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 		if err := given(s.App, g); err != nil {
 			return false, err
 		}
-		lacks, why := unfit(g)
+		if whole && after <= hearWithin && slices.ContainsFunc(g.Slots, leaves) {
+			well = false // what is shown is to be what there is from now on
+		}
+		lacks, why := unfit(g, whole)
 		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // there may be no room
 		switch {
 		case lacks == 0, unheard:
@@ -109,13 +114,16 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 	return well, nil
 }
 
+// leaves reports whether a machine is on its way out.
+func leaves(x api.SlotStatus) bool { return x.Machine != "" && (x.Old || x.Extra) }
+
 // unfit counts the replicas of a group that are neither ready nor asleep, and says why the first of them is not, behind a
-// comma.
-func unfit(g *api.GroupStatus) (n int, why string) {
+// comma. fresh says that a machine of an older release does not count.
+func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 	well := map[int]bool{}
 	for i := range g.Slots {
 		x := &g.Slots[i]
-		well[x.Index] = well[x.Index] || x.Machine != "" && (x.Ready || x.Asleep)
+		well[x.Index] = well[x.Index] || x.Machine != "" && (x.Ready || x.Asleep) && !(fresh && x.Old)
 		if lacks := cmp.Or(x.Unmade, x.Unfit); why == "" && lacks != "" && (!x.Old || x.Unmade != "") {
 			why = ", " + lacks
 		}

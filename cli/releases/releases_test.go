@@ -77,6 +77,18 @@ func TestAwaitRollout(t *testing.T) {
 	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
 	unheard := with(at(rollout.RolledDone, 2), func(x *api.SlotStatus) { *x = api.SlotStatus{Index: 2} })
 	unheard.Groups[1].There = 2
+	// A member that has heard that the rollout is done, and not yet of all that it did. What it shows is not the end.
+	unsaid := func(change func(*api.SlotStatus)) api.ServiceStatus {
+		s := with(at(rollout.RolledDone, 3), change)
+		s.Groups[1].There = 2
+		return s
+	}
+	coming := unsaid(func(x *api.SlotStatus) { x.Old = true })
+	coming.Groups[1].Slots = append(coming.Groups[1].Slots,
+		api.SlotStatus{Index: 2, Machine: "m9", State: machine.Creating, Extra: true})
+	going := unsaid(func(*api.SlotStatus) {})
+	going.Groups[1].Slots = append(going.Groups[1].Slots,
+		api.SlotStatus{Index: 2, Machine: "m9", State: machine.Stopping, Old: true, Extra: true})
 	for name, x := range map[string]struct {
 		all   []api.ServiceStatus
 		group string
@@ -97,6 +109,10 @@ func TestAwaitRollout(t *testing.T) {
 			told: "web of shop: 2 of 3 new ready, 1 old up"},
 		"done, and this member has not heard of a machine": {
 			all: []api.ServiceStatus{unheard, at(rollout.RolledDone, 3)}},
+		"done, and this member has an old machine as ready and its new one as coming": {
+			all: []api.ServiceStatus{coming, at(rollout.RolledDone, 3)}},
+		"done, and this member has an old machine on its way out": {
+			all: []api.ServiceStatus{going, at(rollout.RolledDone, 3)}},
 		"waiting for a promote": {all: []api.ServiceStatus{with(at(rollout.RolledWaiting, 3),
 			func(x *api.SlotStatus) { x.Old = true })}},
 		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
