@@ -142,29 +142,29 @@ func (o *httpFlags) checkWarm() error {
 
 // servicesOf returns the services that a machine is behind, as the souk that is asked leads to them; none where it
 // cannot tell.
-func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (list []api.ServiceInfo) {
+func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (list api.ServiceList) {
 	if m.Config == nil || len(m.Config.Services) == 0 {
-		return nil
+		return list
 	}
 	all, err := cl.Services(ctx, m.App)
 	if err != nil { // of an older souk
-		return nil
+		return list
 	}
+	list.Doors = all.Doors
 	for _, s := range all.Services {
 		if slices.ContainsFunc(s.Machines, func(x api.ServiceMachine) bool { return x.ID == m.ID }) {
-			list = append(list, s)
+			list.Services = append(list.Services, s)
 		}
 	}
 	return list
 }
 
-// urlOf returns the first URL of a machine's services, or "".
-func urlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
-	for _, s := range servicesOf(ctx, cl, m) {
-		for _, u := range s.URLs {
-			if strings.HasPrefix(u, "http") {
-				return u
-			}
+// curlOf returns the command that asks a machine's first service for a page, or "".
+func curlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
+	list := servicesOf(ctx, cl, m)
+	for _, a := range services.Of(&list, cl) {
+		if strings.HasPrefix(a.URL, "http") {
+			return a.Curl()
 		}
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/releases"
+	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -58,7 +59,8 @@ func (o *RunFlags) meantReplicas() error {
 // deployed is what run --replicas prints in --json.
 type deployed struct {
 	api.ReleaseMade
-	Service *api.ServiceStatus `json:"service,omitempty"` // where it was waited for
+	Service   *api.ServiceStatus `json:"service,omitempty"` // where it was waited for
+	Addresses []services.Address `json:"addresses,omitempty"`
 }
 
 // runReplicas makes a release in which the launch is one group, and waits until its machines are ready.
@@ -84,7 +86,7 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		if err != nil {
 			return err
 		}
-		out.Service = &s
+		out.Service, out.Addresses = &s, services.AddressesOrNote(ctx, c, cl, app)
 	}
 	switch {
 	case c.JSON:
@@ -93,6 +95,7 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		releases.Made(c, app, &made)
 	default:
 		releases.Show(c, out.Service)
+		services.ShowAddresses(c, out.Addresses)
 	}
 	return nil
 }

@@ -438,8 +438,8 @@ func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
 			"."+m.Config.Mounts[0].Path, m.Config.Mounts[0].Path)
 	}
-	if url := urlOf(ctx, cl, m); url != "" {
-		fmt.Fprintf(c.Out, "  next   curl %s\n", url)
+	if curl := curlOf(ctx, cl, m); curl != "" {
+		fmt.Fprintf(c.Out, "  next   %s\n", curl)
 	}
 	next := "logs -f"
 	if m.State == machine.Created {

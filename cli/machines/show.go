@@ -219,7 +219,7 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		line("shape", "%s", cli.Shape(m.Config))
 		line("command", "%s", cli.Command(m.Config))
 	}
-	for _, s := range servicesOf(ctx, cl, m) {
+	for _, s := range servicesOf(ctx, cl, m).Services {
 		line("service", "%s", serviceText(&s))
 	}
 	if m.Cordoned {

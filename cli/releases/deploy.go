@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/manifest"
@@ -37,7 +38,7 @@ prints one; a key that souk does not know is refused with its line. The app is m
 --app goes before the file's, and the file's before SOUK_APP.
 
 It ends with 0 once all machines are as the file says and have been ready for update.min_up (10s), or where a canary
-waits for "souk promote". A rollout that fails is undone, or paused, as the file says in update.on_failure; then the
+waits for "souk promote", and says at which addresses the app answers (--json: addresses). A rollout that fails is undone, or paused, as the file says in update.on_failure; then the
 command ends with 65, why, and what the machines that failed printed last (--json: rollout.failed[].output), and so it
 does where a machine is not ready though the rollout is over. ^C ends the following alone: the rollout goes on. A number
 that "souk scale" set stays, unless the file says another one than the release before.
@@ -140,11 +141,28 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 	return Follow(ctx, c, cl, app, &made.Head)
 }
 
+// deployed is a status with where the app answers now.
+type deployed struct {
+	*api.ServiceStatus
+	Addresses []services.Address `json:"addresses"`
+}
+
+// showDeployed shows what came of a rollout, and where the app answers now.
+func showDeployed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceStatus) {
+	at := services.AddressesOrNote(ctx, c, cl, s.App)
+	if c.JSON {
+		c.JSONLine(c.Out, deployed{s, at})
+		return
+	}
+	Show(c, s)
+	services.ShowAddresses(c, at)
+}
+
 // Follow follows the rollout that a head begins to its end, and shows what came of it.
 func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head *api.Head) error {
 	s, err := Await(ctx, c, cl, app, "", head)
 	if s.App != "" && err == nil {
-		Show(c, &s)
+		showDeployed(ctx, c, cl, &s)
 	}
 	if err == nil || s.App == "" || ctx.Err() != nil {
 		return err
