@@ -22,6 +22,8 @@ type Column struct {
 	Head  string
 	Least int // its texts may be cut to so many columns, if its head goes into them; 0: only where nothing else helps
 	Order int // the place in which it is left out, 1 being the first; 0: never
+
+	whole bool // its texts are sentences, which are broken at spaces and never cut; see Reason
 }
 
 // Keep returns a column that is there on every terminal.
@@ -35,6 +37,13 @@ func (x Column) Cut(least int) Column {
 	x.Least = least
 	return x
 }
+
+// reasonLeast is how wide a column of sentences is at least; where there is less room they stand below their rows.
+const reasonLeast = 28
+
+// Reason returns the column of a reason: where the terminal is too narrow its texts go over several lines, beside the row,
+// or below it where other columns would have to go for that. A table has one at most.
+func Reason(head string) Column { return Column{Head: head, Least: reasonLeast, whole: true} }
 
 // Columns returns columns of which the first is always there, and the others are left out from the right.
 func Columns(heads ...string) []Column {
@@ -108,6 +117,29 @@ func narrow(shown []int, most int, least func(int) int) {
 
 const columnGap = 2
 
+// layout is fit for a table that may have a column of reasons. below is that column, whose texts stand below their rows,
+// -1: none.
+func layout(columns []Column, wide []int, most int) (shown []int, below int) {
+	shown = fit(columns, wide, most)
+	at := slices.IndexFunc(columns, func(x Column) bool { return x.whole })
+	if at < 0 || most <= 0 {
+		return shown, -1
+	}
+	beside := shown[at] >= min(wide[at], reasonLeast)
+	for i := range shown {
+		beside = beside && shown[i] > 0
+	}
+	if beside {
+		return shown, -1
+	}
+	without := slices.Clone(wide)
+	without[at] = 0
+	return fit(columns, without, most), at
+}
+
+// belowIndent is how far a text below its row is set in.
+const belowIndent = 4
+
 // Table prints rows in columns as wide as their widest cell, as far as the terminal has room. Colours do not count.
 func (c *Env) Table(columns []Column, rows [][]Cell) {
 	wide := make([]int, len(columns))
@@ -121,34 +153,62 @@ func (c *Env) Table(columns []Column, rows [][]Cell) {
 			wide[i] = max(wide[i], TextWidth(r[i].Text))
 		}
 	}
-	shown := fit(columns, wide, c.Columns())
-	colour := c.coloured()
+	most := c.Columns()
+	shown, below := layout(columns, wide, most)
 	out := bufio.NewWriterSize(Raw(c.Out), 1<<16) // not a system call for each line
 	defer out.Flush()
-	var b []byte
-	line := func(r []Cell) {
-		b = b[:0]
+	t := tableWriter{out: out, columns: columns, shown: shown, colour: c.coloured()}
+	t.row(heads)
+	for _, r := range rows {
+		t.row(r)
+		if below >= 0 && below < len(r) && r[below].Text != "" {
+			indent := strings.Repeat(" ", min(belowIndent, most/2))
+			fmt.Fprintln(out, Wrap(indent+r[below].Text, most))
+		}
+	}
+}
+
+// tableWriter writes the rows of a table.
+type tableWriter struct {
+	out     *bufio.Writer
+	columns []Column
+	shown   []int // how wide each column is; 0: it is left out
+	colour  bool
+	b       []byte
+}
+
+// row writes a row. Where a reason goes over several lines, what follows of it stands below its first.
+func (t *tableWriter) row(r []Cell) {
+	for again := true; again; {
+		again = false
+		var rest []Cell
+		t.b = t.b[:0]
 		gap := 0
 		for i, x := range r {
-			if shown[i] == 0 {
+			if t.shown[i] == 0 {
 				continue
 			}
 			for range gap {
-				b = append(b, ' ')
+				t.b = append(t.b, ' ')
 			}
-			text := CutText(x.Text, shown[i])
-			if colour && x.Colour != "" {
-				b = fmt.Appendf(b, "\x1b[%sm%s\x1b[0m", x.Colour, text)
+			text := x.Text
+			if t.columns[i].whole {
+				var more string
+				if text, more = breakText(text, t.shown[i]); more != "" {
+					rest = make([]Cell, len(r))
+					rest[i], again = Cell{more, x.Colour}, true
+				}
+			}
+			text = CutText(text, t.shown[i])
+			if t.colour && x.Colour != "" && text != "" {
+				t.b = fmt.Appendf(t.b, "\x1b[%sm%s\x1b[0m", x.Colour, text)
 			} else {
-				b = append(b, text...)
+				t.b = append(t.b, text...)
 			}
-			gap = shown[i] - TextWidth(text) + columnGap
+			gap = t.shown[i] - TextWidth(text) + columnGap
 		}
-		_, _ = out.Write(append(bytes.TrimRight(b, " "), '\n'))
-	}
-	line(heads)
-	for _, r := range rows {
-		line(r)
+		_, _ = t.out.Write(append(bytes.TrimRight(t.b, " "), '\n'))
+		r = rest
 	}
 }
 

@@ -50,6 +50,9 @@ func TestNoTableIsWiderThanTheTerminal(t *testing.T) {
 		for i := range columns {
 			columns[i] = Column{Head: strings.Map(Printable, rapid.StringN(0, 12, -1).Draw(t, "head")),
 				Least: rapid.IntRange(0, 12).Draw(t, "least"), Order: rapid.IntRange(0, 4).Draw(t, "order")}
+			if i == n-1 && rapid.Bool().Draw(t, "reason") {
+				columns[i] = Reason(columns[i].Head)
+			}
 			row[i].Text = rapid.SampledFrom([]string{"", "short", "机器的名字很长很长很长", strings.Repeat("long ", 20)}).Draw(t,
 				"text")
 		}
@@ -58,6 +61,45 @@ func TestNoTableIsWiderThanTheTerminal(t *testing.T) {
 			if TextWidth(strings.TrimSuffix(line, "\n")) > width || !utf8.ValidString(line) {
 				t.Fatalf("%q is wider than %d", line, width)
 			}
+		}
+	})
+}
+
+// TestReasons: no word of a reason is lost, at any width: it is broken beside its row, or stands below.
+func TestReasons(t *testing.T) {
+	columns := []Column{Keep("REPLICA"), Drop("WORKER", 1).Cut(6), Reason("WHY")}
+	rows := [][]Cell{Cells("web/0", "fra-1-with-a-name", "memory: wanted 512 MiB, had 100 MiB free of 900 MiB"),
+		Cells("web/1", "fra-2", ""), Cells("web/2", "fra-3", "none")}
+	for _, x := range []struct {
+		width int
+		want  string
+	}{
+		{0, "REPLICA  WORKER             WHY\n" +
+			"web/0    fra-1-with-a-name  memory: wanted 512 MiB, had 100 MiB free of 900 MiB\n" +
+			"web/1    fra-2\nweb/2    fra-3              none\n"},
+		{60, "REPLICA  WORKER             WHY\n" +
+			"web/0    fra-1-with-a-name  memory: wanted 512 MiB, had 100\n" +
+			"                            MiB free of 900 MiB\n" +
+			"web/1    fra-2\nweb/2    fra-3              none\n"},
+		{50, "REPLICA  WORKER       WHY\n" +
+			"web/0    fra-1-with…  memory: wanted 512 MiB, had\n" +
+			"                      100 MiB free of 900 MiB\n" +
+			"web/1    fra-2\nweb/2    fra-3        none\n"},
+		{36, "REPLICA  WORKER\n" +
+			"web/0    fra-1-with-a-name\n" +
+			"    memory: wanted 512 MiB, had 100\n    MiB free of 900 MiB\n" +
+			"web/1    fra-2\nweb/2    fra-3\n    none\n"},
+	} {
+		if got := tableAt(x.width, columns, rows...); got != x.want {
+			t.Errorf("at %d columns:\n%swant:\n%s", x.width, got, x.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOfN(rapid.StringMatching(`[a-z:,]{1,12}`), 1, 40).Draw(t, "words")
+		width := rapid.IntRange(18, 120).Draw(t, "width")
+		got := strings.Fields(tableAt(width, columns, Cells("0", "1", strings.Join(words, " "))))
+		if got = got[len(got)-len(words):]; strings.Join(got, " ") != strings.Join(words, " ") {
+			t.Fatalf("at %d columns %q is %q", width, words, got)
 		}
 	})
 }

@@ -95,6 +95,20 @@ func CutText(text string, most int) string {
 	return text
 }
 
+// breakText divides a text where it has so many columns, at the last space before if there is one.
+func breakText(text string, most int) (head, rest string) {
+	if TextWidth(text) <= most {
+		return text, ""
+	}
+	head, rest = split(text, most)
+	if rest != "" && rest[0] != ' ' {
+		if at := strings.LastIndexByte(head, ' '); at > 0 {
+			head, rest = head[:at], head[at:]+rest
+		}
+	}
+	return strings.TrimRight(head, " "), strings.TrimLeft(rest, " ")
+}
+
 // Printf prints text whose lines are broken where the terminal ends, at spaces. What follows of a line is set in as
 // Wrap does it.
 func (c *Env) Printf(format string, args ...any) {

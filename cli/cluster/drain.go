@@ -190,7 +190,7 @@ func printMoves(c *cli.Env, moves []api.DrainMove) {
 		rows[i] = cli.Cells(m.App+"/"+m.Name, m.Machine, string(m.State), string(m.Fate), m.To, why)
 	}
 	c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("ID", 2), cli.Drop("STATE", 1), cli.Keep("FATE"),
-		cli.Keep("TO").Cut(6), cli.Drop("WHY", 3).Cut(12)}, rows)
+		cli.Keep("TO").Cut(6), cli.Reason("WHY")}, rows)
 	for _, m := range moves {
 		if m.Fate != api.FateMoves && m.Fate != api.FateAnew {
 			c.Printf("  %s %s: %s\n", m.App+"/"+m.Name, m.Fate, m.Reason)

@@ -125,7 +125,7 @@ func cmdNodeLs(c *cli.Env) *cobra.Command {
 			}
 			c.Table([]cli.Column{cli.Keep("NODE").Cut(8), cli.Drop("MEMBER", 5), cli.Keep("WORKER"),
 				cli.Drop("REGION", 2).Cut(6), cli.Drop("MACHINES", 4), cli.Drop("FREE", 1).Cut(24),
-				cli.Drop("CORDON", 3).Cut(16)}, rows)
+				cli.Reason("CORDON")}, rows)
 			sayUnsigned(c, unsignedOf(list))
 			return nil
 		},

@@ -215,7 +215,7 @@ func printCandidates(c *cli.Env, cs []machine.Candidate, chosen string) {
 	for _, t := range terms {
 		head = append(head, cli.Drop(strings.ToUpper(t), 1))
 	}
-	head = append(head, cli.Keep("WHY NOT").Cut(20))
+	head = append(head, cli.Reason("WHY NOT"))
 	var rows [][]cli.Cell
 	for _, x := range cs {
 		verdict := cli.Cell{Text: "fits", Colour: "32"}

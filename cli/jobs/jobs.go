@@ -231,7 +231,7 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 			})
 		}
 		c.Table([]cli.Column{cli.Keep("INDEX"), cli.Keep("STATE"), cli.Drop("ATTEMPT", 1), cli.Keep("EXIT"),
-			cli.Drop("WORKER", 2).Cut(6), cli.Drop("TOOK", 3), cli.Keep("").Cut(8)}, rows)
+			cli.Drop("WORKER", 2).Cut(6), cli.Drop("TOOK", 3), cli.Reason("")}, rows)
 		return nil
 	}
 	return cmd

@@ -99,7 +99,7 @@ func printPlan(c *cli.Env, p api.PolicyPlan) {
 	if len(rows) > 0 {
 		c.Table([]cli.Column{cli.Keep("MACHINE").Cut(8), cli.Drop("APP", 1).Cut(6),
 			cli.Drop("IS ON", 3).Cut(6), cli.Keep("OLD WOULD").Cut(8), cli.Keep("NEW WOULD").Cut(8),
-			cli.Drop("WHY", 2).Cut(12)}, rows)
+			cli.Reason("WHY")}, rows)
 	}
 	if n := evicted(&p); n == 0 {
 		c.Printf("nobody would be evicted\n")

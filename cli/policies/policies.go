@@ -69,7 +69,7 @@ func policyLs(c *cli.Env) *cobra.Command {
 			rows = append(rows, cli.Cells(p.Name, versionText(p.Version), usedBy(p), policySummary(p)))
 		}
 		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("VERSION"), cli.Drop("USED BY", 2).Cut(8),
-			cli.Drop("SUMMARY", 1).Cut(16)}, rows)
+			cli.Reason("SUMMARY")}, rows)
 		return nil
 	}
 	return cmd

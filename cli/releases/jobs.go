@@ -57,7 +57,7 @@ func printJobs(c *cli.Env, jobs []api.JobStatus, now time.Time) {
 	}
 	if len(rows) > 0 {
 		c.Table([]cli.Column{cli.Keep("JOB"), cli.Keep("DUE"), cli.Drop("WHY", 2), cli.Keep("MACHINE"),
-			cli.Drop("WORKER", 1).Cut(10), cli.Keep("ENDED").Cut(12)}, rows)
+			cli.Drop("WORKER", 1).Cut(10), cli.Reason("ENDED")}, rows)
 	}
 }
 

@@ -64,7 +64,7 @@ func tooLarge(p *api.ReleasePlan) bool {
 
 func printPlan(c *cli.Env, p *api.ReleasePlan) {
 	head := []cli.Column{cli.Keep("REPLICA"), cli.Keep("DOES"), cli.Keep("MACHINE"), cli.Keep("WORKER"),
-		cli.Drop("WHY", 1).Cut(12)}
+		cli.Reason("WHY")}
 	var rows [][]cli.Cell
 	for i := range p.Groups {
 		g := &p.Groups[i]

@@ -88,7 +88,7 @@ func printTOML(c *cli.Env, app string, r *api.Release) error {
 func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 	head := []cli.Column{cli.Keep("NUMBER"), cli.Keep("RELEASE"), cli.Keep("STATE"), cli.Drop("WHY", 3),
 		cli.Drop("WHO", 4).Cut(8), cli.Drop("AGE", 5), cli.Keep("GROUPS").Cut(12),
-		cli.Drop("IMAGE", 1).Cut(8), cli.Drop("NOTE", 2).Cut(8)}
+		cli.Drop("IMAGE", 1).Cut(8), cli.Reason("NOTE")}
 	now := time.Now()
 	rows := make([][]cli.Cell, 0, len(list))
 	for i := range list {

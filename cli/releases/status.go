@@ -127,7 +127,7 @@ func stewardText(s *api.ServiceSteward) string {
 
 func printSlots(c *cli.Env, s *api.ServiceStatus) {
 	head := []cli.Column{cli.Keep("REPLICA"), cli.Drop("MACHINE", 2), cli.Drop("WORKER", 3).Cut(10), cli.Keep("STATE"),
-		cli.Keep("READY"), cli.Drop("RELEASE", 1), cli.Drop("NOTE", 4).Cut(12)}
+		cli.Keep("READY"), cli.Drop("RELEASE", 1), cli.Reason("NOTE")}
 	var rows [][]cli.Cell
 	for i := range s.Groups {
 		for _, x := range s.Groups[i].Slots {

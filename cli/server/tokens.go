@@ -102,7 +102,7 @@ func printTokens(c *cli.Env, list []api.Token) {
 	}
 	c.Table([]cli.Column{cli.Keep("ID"), cli.Keep("NAME").Cut(8), cli.Drop("ROLE", 5),
 		cli.Drop("APP", 4).Cut(6), cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1), cli.Drop("MADE", 2),
-		cli.Drop("ENDS", 6), cli.Keep("STATE"), cli.Drop("WHY", 4).Cut(12)}, rows)
+		cli.Drop("ENDS", 6), cli.Keep("STATE"), cli.Reason("WHY")}, rows)
 }
 
 func cmdTokenRevoke(c *cli.Env) *cobra.Command {

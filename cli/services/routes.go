@@ -61,7 +61,7 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 		head = slices.Insert(head, 2, cli.Keep("GROUPS").Cut(8))
 	}
 	if noted {
-		head = append(head, cli.Keep("NOTE").Cut(16))
+		head = append(head, cli.Reason("NOTE"))
 	}
 	var rows [][]cli.Cell
 	for i := range list.Routes {

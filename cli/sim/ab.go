@@ -264,7 +264,7 @@ func printAB(c *cli.Env, r ab.Report, o *abFlags) {
 				orDash(string(m.To)), why))
 	}
 	c.Table([]cli.Column{cli.Drop("WHEN", 2), cli.Drop("APP", 1).Cut(6), cli.Keep("MACHINE").Cut(8),
-		cli.Keep("OLD").Cut(6), cli.Keep("NEW").Cut(6), cli.Drop("WHY", 3).Cut(12)}, rows)
+		cli.Keep("OLD").Cut(6), cli.Keep("NEW").Cut(6), cli.Reason("WHY")}, rows)
 	if left := r.Moved.N + r.OnlyBy.New.N + r.OnlyBy.Old.N - len(rows); left > 0 {
 		fmt.Fprintf(c.Out, "and %s; --moves and --json tell of more\n", cli.NumberOf(left, "other", "others"))
 	}
