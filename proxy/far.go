@@ -335,7 +335,7 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := &backend{Target: t, own: true, conn: connKey(t.Machine, t.Port), idle: idleTime}
-	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle,
+	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle, Whose: r.Header.Get(whoseHeader),
 		Answer: func(resp *http.Response) error { dropSouk(resp.Header); return nil }}
 	res, err := p.carry(r.Context(), w, req, b)
 	switch {
@@ -353,7 +353,7 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 // farIdle is how long an owner waits for a machine that another entry asks: that one's own patience ends first.
 const farIdle = time.Hour
 
-func isTo(name string) bool { return name == toHeader }
+func isTo(name string) bool { return name == toHeader || name == whoseHeader }
 
 // correct tells another entry why a machine was not asked, or did not answer.
 func correct(w http.ResponseWriter, err error) {

@@ -24,6 +24,7 @@ const (
 	timingHeader  = "Souk-Timing" // of a request: it wants Souk-Wake in any case
 	toHeader      = "Souk-To"     // between members: app, machine, port
 	askHeader     = "Souk-Ask"    // between members: what is asked of the owner and not of the machine
+	whoseHeader   = "Souk-Whose"  // between members: the client, see whose
 	correctHeader = "Souk-Correction"
 )
 
@@ -115,10 +116,15 @@ func (x *exchange) headers(b *backend) []hop.Field {
 		out = append(out, hop.Field{Name: "Fly-Replay-Src", Value: x.replayed})
 	}
 	if !b.own {
-		out = append(out, hop.Field{Name: toHeader, Value: b.Target.String()})
+		out = append(out, hop.Field{Name: toHeader, Value: b.Target.String()},
+			hop.Field{Name: whoseHeader, Value: x.whose()})
 	}
 	return out
 }
+
+// whose names the client among those that there are now: by its connection, and where that is a trusted front's, which
+// several share, by its address, too.
+func (x *exchange) whose() string { return x.p.name + " " + x.r.RemoteAddr + " " + x.client }
 
 func via(r *http.Request) string {
 	v := "1.1 souk"

@@ -153,6 +153,41 @@ func TestABodyThatComesLater(t *testing.T) {
 	}
 }
 
+// TestMoreComesMuchLater: a body where none may be, and the answer to a request that was a body, may come when the machine
+// gets to it. However long that takes, whoever asks meanwhile gets an answer of its own.
+func TestMoreComesMuchLater(t *testing.T) {
+	for _, way := range []string{"own", "far"} {
+		a := &wild{goOn: make(chan struct{})}
+		r := newWild(t, way, a)
+		for what := range tooMuch {
+			method, path, _ := strings.Cut(what, " ")
+			if method == http.MethodGet && path[1] > '9' { // of those with a body souk cannot know
+				continue
+			}
+			for range 3 { // one may be closed, and not kept
+				bad := r.connect()
+				bad.Send(askOf(what))
+				bad.Answer(method)
+			}
+		}
+		pause := func(d time.Duration) { timer := time.NewTimer(d); <-timer.C }
+		pause(100 * time.Millisecond) // longer than any rest
+		var all []*hoptest.Client
+		for i := range 30 {
+			c := r.connect()
+			c.Send(fmt.Sprintf("GET /mine/%d HTTP/1.1\r\nHost: shop.localhost\r\n\r\n", i))
+			all = append(all, c)
+		}
+		pause(20 * time.Millisecond) // for them to be under way
+		close(a.goOn)
+		for i, c := range all {
+			if resp, body := c.Answer("GET"); resp.StatusCode != 200 || body != fmt.Sprint("/mine/", i) {
+				t.Errorf("%s: a client gets %s %q", way, resp.Status, body)
+			}
+		}
+	}
+}
+
 // TestManyBesideATooLongAnswer: under load, a client gets its own answer and no error, whatever others make an app
 // send.
 func TestManyBesideATooLongAnswer(t *testing.T) {

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,6 +75,7 @@ const (
 // Proxy is one member's. Its methods may be called from many goroutines.
 type Proxy struct {
 	o       Options
+	name    string // among the proxies of all members, drawn
 	began   time.Time
 	ctx     context.Context //nolint:containedctx // of wakes, which outlast the requests that began them
 	end     context.CancelFunc
@@ -96,8 +99,8 @@ func New(o Options) *Proxy {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Hold = cmp.Or(o.Hold, defaultHold)
-	p := &Proxy{o: o, began: time.Now(), owner: newOwner(o.Workers, o.Report), metrics: newMetrics(),
-		idle: strangers.New(strangers.Most())}
+	p := &Proxy{o: o, name: strconv.FormatUint(rand.Uint64(), 36), began: time.Now(),
+		owner: newOwner(o.Workers, o.Report), metrics: newMetrics(), idle: strangers.New(strangers.Most())}
 	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
 		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
 	p.ctx, p.end = context.WithCancel(context.Background())

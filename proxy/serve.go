@@ -176,7 +176,8 @@ func (x *exchange) holdUntil() time.Time {
 // send asks one machine. A correction says that it has not been asked.
 func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 	var again *replay
-	req := &hop.Request{Request: x.r, Set: x.headers(b), Drop: x.dropped, Header: b.idle, Idle: b.idle}
+	req := &hop.Request{Request: x.r, Set: x.headers(b), Drop: x.dropped, Header: b.idle, Idle: b.idle,
+		Whose: x.whose()}
 	if x.body != nil {
 		r := *x.r
 		r.Body = x.body
@@ -307,7 +308,7 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, u
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
 		if tries == 0 { // else it is a new one's turn: the others may be as old
-			c = k.Get(key, !hop.IsSafe(r.Method) || r.Body != nil && r.Body != http.NoBody)
+			c = k.GetFor(key, r.Whose, !hop.IsSafe(r.Method) || r.Body != nil && r.Body != http.NoBody)
 		}
 		if c == nil {
 			if c, err = dial(); err != nil {

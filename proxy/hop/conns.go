@@ -27,9 +27,10 @@ const (
 	keptFor  = 30 * time.Second // unused, unless Conns or the other end says another
 	sweepMin = time.Second      // between two sweeps
 
+	maxTied   = 256                   // for one key
 	restFor   = 60 * time.Millisecond // before a doubtful connection is used again
 	maxRests  = 64                    // for one key: then the one that has rested longest may be used
-	closeMin  = 10 * time.Millisecond // between two doubtful ones of one key that are closed instead
+	closeMin  = 10 * time.Millisecond // between two doubtful ones of one key that are closed
 	unsureFor = time.Minute           // for how long all are doubtful of an end that sent bytes unasked
 )
 
@@ -39,9 +40,13 @@ type Conn struct {
 	key    string
 	br     *bufio.Reader
 	bw     *bufio.Writer
-	left   int64 // bytes that may be read yet
-	used   bool  // a request was answered on it
-	unsure bool  // more may come behind its last answer
+	left   int64  // bytes that may be read yet
+	used   bool   // a request was answered on it
+	unsure bool   // more may come behind its last answer
+	tied   bool   // more may come behind an answer of it, now or later: it is its client's alone
+	whose  string // its client, as Request says; "": it is not known
+	// its last answer had no body, whatever its head says of one
+	bodyless bool
 	// something came that was left of an answer before
 	strange bool
 	idle    time.Time // since when it is kept
@@ -113,14 +118,20 @@ type Conns struct {
 // store has the connections of one key, those of each list in the order in which they came back.
 type store struct {
 	free       []*Conn
-	resting    []*Conn   // doubtful ones
+	tied       []*Conn   // doubtful ones whose clients are known
+	resting    []*Conn   // other doubtful ones
 	unsureTill time.Time // until then all that come back are doubtful
 	shut       time.Time // when a doubtful one was closed last
 }
 
-// Get returns a kept connection on which nothing has come since its last answer, neither its end nor bytes that no
-// request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be sent twice.
-func (k *Conns) Get(key string, once bool) *Conn {
+// Get is GetFor for nobody who is known.
+func (k *Conns) Get(key string, once bool) *Conn { return k.GetFor(key, "", once) }
+
+// GetFor returns a kept connection for a client's request, on which nothing has come since its last answer, neither its
+// end nor bytes that no request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be
+// sent twice. A doubtful connection is its client's alone: what comes late on it reaches nobody else. Where there is no
+// other one the oldest is closed, since there are servers that have one connection at a time.
+func (k *Conns) GetFor(key, whose string, once bool) *Conn {
 	for {
 		now := time.Now()
 		k.mu.Lock()
@@ -129,9 +140,15 @@ func (k *Conns) Get(key string, once bool) *Conn {
 			k.mu.Unlock()
 			return nil
 		}
-		c := s.take(now, func(c *Conn) bool { return !once || k.Once == 0 || now.Sub(c.idle) <= k.Once })
+		c := s.take(whose, now, func(c *Conn) bool { return !once || k.Once == 0 || now.Sub(c.idle) <= k.Once })
+		var way *Conn
+		if c == nil && len(s.tied) > 0 && now.Sub(s.shut) >= closeMin {
+			s.shut = now
+			way, s.tied = s.tied[0], slices.Delete(s.tied, 0, 1)
+		}
 		k.mu.Unlock()
 		if c == nil {
+			way.reset()
 			return nil
 		}
 		if now.Sub(c.idle) <= k.keep(c) {
@@ -146,8 +163,27 @@ func (k *Conns) Get(key string, once bool) *Conn {
 	}
 }
 
-// take returns the free connection that was used last, else the one that has rested longest, if it is good.
-func (s *store) take(now time.Time, good func(*Conn) bool) *Conn {
+// reset closes a connection on which all is said, so that its port is free at once: a closed one has it for a minute. nil
+// is none.
+func (c *Conn) reset() {
+	if c == nil {
+		return
+	}
+	if t, is := c.Conn.(interface{ SetLinger(sec int) error }); is {
+		_ = t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// take returns the client's own connection, else the free one that was used last, else one that has rested for long, if it
+// is good. Behind an answer that had no body many a server sends one all the same, and so the client's own rests, too.
+func (s *store) take(whose string, now time.Time, good func(*Conn) bool) *Conn {
+	for i := len(s.tied) - 1; i >= 0 && whose != ""; i-- {
+		if c := s.tied[i]; c.whose == whose && (!c.bodyless || now.Sub(c.idle) >= restFor) && good(c) {
+			s.tied = slices.Delete(s.tied, i, i+1)
+			return c
+		}
+	}
 	if n := len(s.free) - 1; n >= 0 && good(s.free[n]) {
 		c := s.free[n]
 		s.free[n] = nil
@@ -175,7 +211,14 @@ func (k *Conns) mark(key string, now time.Time) {
 		return
 	}
 	s.unsureTill = now.Add(unsureFor)
-	s.resting = append(s.resting, s.free...)
+	for _, c := range s.free {
+		if c.whose != "" {
+			s.tied = append(s.tied, c)
+		} else {
+			s.resting = append(s.resting, c)
+		}
+	}
+	slices.SortStableFunc(s.tied, func(a, b *Conn) int { return a.idle.Compare(b.idle) })
 	slices.SortStableFunc(s.resting, func(a, b *Conn) int { return a.idle.Compare(b.idle) })
 	s.free = nil
 	s.bound()
@@ -189,21 +232,28 @@ func (s *store) bound() {
 	}
 }
 
-// put keeps a connection, and reports whether it did.
-func (s *store) put(c *Conn, now time.Time) bool {
-	switch {
-	case len(s.free)+len(s.resting) >= maxKept:
-		return false
-	case !c.unsure && !now.Before(s.unsureTill):
+// put keeps a connection, and returns one that is to be closed for it: that one, or another; nil: none is.
+func (s *store) put(c *Conn, now time.Time) *Conn {
+	switch doubtful := c.unsure || c.tied || now.Before(s.unsureTill); {
+	case len(s.free)+len(s.resting)+len(s.tied) >= maxKept:
+		return c
+	case !doubtful:
 		s.free = append(s.free, c)
-		return true
+		return nil
+	case c.whose != "":
+		c.tied = true
+		if s.tied = append(s.tied, c); len(s.tied) <= maxTied {
+			return nil
+		}
+		c, s.tied = s.tied[0], slices.Delete(s.tied, 0, 1)
+		return c
 	case now.Sub(s.shut) >= closeMin: // a server understands that best; faster, the host would run out of ports
 		s.shut = now
-		return false
+		return c
 	}
 	s.resting = append(s.resting, c)
 	s.bound()
-	return true
+	return nil
 }
 
 // keep returns how long a connection is kept without a request.
@@ -232,8 +282,11 @@ func (c *Conn) learn(h http.Header) {
 func (k *Conns) Put(c *Conn) {
 	now := time.Now()
 	c.idle = now
-	c.unsure = c.unsure && !k.Believed
+	if k.Believed {
+		c.unsure, c.whose = false, ""
+	}
 	behind := c.br.Buffered() > 0 // its last answer
+	over := c
 	k.mu.Lock()
 	if !k.closed {
 		s := k.kept[c.key]
@@ -244,17 +297,20 @@ func (k *Conns) Put(c *Conn) {
 			s = &store{}
 			k.kept[c.key] = s
 		}
-		if !behind && s.put(c, now) {
-			c = nil
+		if !behind {
+			over = s.put(c, now)
 		}
 	}
 	old := k.sweep(now)
 	k.mu.Unlock()
-	if c != nil {
+	switch {
+	case over == c:
 		c.Close()
 		if behind {
 			k.mark(c.key, now)
 		}
+	default:
+		over.reset()
 	}
 	for _, x := range old {
 		x.Close()
@@ -294,8 +350,8 @@ func (k *Conns) sweep(now time.Time) (old []*Conn) {
 		return slices.Delete(list, 0, n)
 	}
 	for key, s := range k.kept {
-		s.free, s.resting = rest(s.free), rest(s.resting)
-		if len(s.free)+len(s.resting) == 0 && !now.Before(s.unsureTill) {
+		s.free, s.resting, s.tied = rest(s.free), rest(s.resting), rest(s.tied)
+		if len(s.free)+len(s.resting)+len(s.tied) == 0 && !now.Before(s.unsureTill) {
 			delete(k.kept, key)
 		}
 	}
@@ -308,7 +364,7 @@ func (k *Conns) Drop(prefix string) {
 	k.mu.Lock()
 	for key, s := range k.kept {
 		if strings.HasPrefix(key, prefix) {
-			gone = append(append(gone, s.free...), s.resting...)
+			gone = slices.Concat(gone, s.free, s.resting, s.tied)
 			delete(k.kept, key)
 		}
 	}
@@ -332,7 +388,7 @@ func (k *Conns) Len() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.kept {
-		n += len(s.free) + len(s.resting)
+		n += len(s.free) + len(s.resting) + len(s.tied)
 	}
 	return n
 }

@@ -25,6 +25,8 @@ type Request struct {
 	Drop   func(name string) bool // which other headers are left out; nil: none but those of one hop
 	Header time.Duration          // for the head of the answer; 0: no bound
 	Idle   time.Duration          // between two pieces of the answer; 0: no bound
+	// Whose is the client, for which a connection may be kept on which more may come; "": it is not known.
+	Whose string
 
 	// Answer is called with the head of the answer before any of it is written; what it returns is the error of
 	// Exchange, and nothing is written. nil: all is passed on.
@@ -145,7 +147,8 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 	resp, err = readHead(w, c.br, r.Request, body.mayGo(c, r))
 	if err == nil {
 		resp.Close = resp.Close || isUnsure(resp, head)
-		c.unsure = body != nil || isBodyless(resp) || resp.TransferEncoding != nil && !whole
+		c.whose, c.bodyless = r.Whose, isBodyless(resp)
+		c.unsure = body != nil || c.bodyless || resp.TransferEncoding != nil && !whole
 		c.used, c.left = true, math.MaxInt64
 		c.learn(resp.Header)
 	}

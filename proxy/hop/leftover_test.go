@@ -104,6 +104,58 @@ func TestDoubtfulConnections(t *testing.T) {
 	})
 }
 
+// answer has an end answer one request of a client, and returns its connection.
+func answer(t *testing.T, method, body, whose string) *hop.Conn {
+	t.Helper()
+	c, other := pair(t, "b")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if q, err := http.ReadRequest(bufio.NewReader(other)); err == nil {
+			_, _ = io.Copy(io.Discard, q.Body)
+			_, _ = io.WriteString(other, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	}()
+	r, _ := http.NewRequestWithContext(t.Context(), method, "http://a/", strings.NewReader(body))
+	res, err := hop.Exchange(&discard{}, &hop.Request{Request: r, Whose: whose}, c)
+	if <-answered; err != nil || !res.Reusable {
+		t.Fatal(res, err)
+	}
+	return c
+}
+
+// TestADoubtfulConnectionIsItsClients: what comes on it late, however late, reaches nobody else; also once later answers
+// on it were as they should be. Another client that finds no other has the oldest closed.
+func TestADoubtfulConnectionIsItsClients(t *testing.T) {
+	for method, body := range map[string]string{http.MethodPost: "x", http.MethodHead: ""} {
+		var conns hop.Conns
+		first, second := answer(t, method, body, "a"), answer(t, http.MethodGet, "", "b")
+		conns.Put(first)
+		conns.Put(second)
+		if c := conns.GetFor("b", "c", false); c != second {
+			t.Errorf("%s: another client does not get the one that is not doubtful", method)
+		}
+		conns.Put(second)
+		waittest.Until(t, "its client gets it", func() bool {
+			c := conns.GetFor("b", "a", false)
+			if c == second { // the other one rests yet
+				conns.Put(c)
+			}
+			return c == first
+		})
+		conns.Put(first) // as behind a GET that was answered well
+		if c := conns.GetFor("b", "c", false); c != second {
+			t.Errorf("%s: another client gets what was doubtful before", method)
+		}
+		if n := conns.Len(); n != 1 {
+			t.Errorf("%s: %d are kept", method, n)
+		}
+		if c := conns.GetFor("b", "c", false); c != nil || conns.Len() != 0 {
+			t.Errorf("%s: it is not closed for another client, which has none", method)
+		}
+	}
+}
+
 // discard is a client that reads nothing.
 type discard struct{ h http.Header }
 
