@@ -126,21 +126,15 @@ func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
 	if !known || who.app == app {
 		return false
 	}
-	any := false
-	for m := range e.fleet.Snapshot().MachinesOf(app) {
-		if !m.IsOf(group) {
-			continue
-		}
-		if m.Admits(who.app) {
-			return false
-		}
-		any = true
+	x := e.proxy.Admission(app, group, 0, who.app)
+	if !x.Any || x.Lets {
+		return false
 	}
-	if any && len(e.proxy.PortsInside(app, group)) == 0 {
+	if !x.Will && len(e.proxy.PortsInside(app, group)) == 0 {
 		e.few.Warn("a machine asks for the name of an app that does not let it in", "from", who.app, "machine", who.id,
 			"to", app, "why", fault.As(proxy.NotLetIn(app, who.app)).Text)
 	}
-	return any
+	return true
 }
 
 // read takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client that

@@ -194,28 +194,45 @@ func (x *exchange) connectInside(ctx context.Context, to Inside) (*grant, net.Co
 // admits returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is about to
 // come.
 func (p *Proxy) admits(to Inside) error {
-	known := false
-	may := func(services []machine.Service, from []string) bool {
-		if (key{inside: inside{port: to.Port}}).match(services) == nil {
-			return false
-		}
-		known = true
-		return machine.Admits(to.App, from, to.From)
-	}
-	for m := range p.o.Fleet.Snapshot().MachinesOf(to.App) {
-		if m.IsOf(to.Group) && may(m.Services, m.From) {
-			return nil
-		}
-	}
-	for _, g := range p.kept(to.App).Groups {
-		if (to.Group == "" || g.Name == to.Group) && may(g.Services, g.From) {
-			return nil
-		}
-	}
-	if !known {
+	switch x := p.Admission(to.App, to.Group, to.Port, to.From); {
+	case x.Lets || x.Will:
+		return nil
+	case !x.Any:
 		return fault.New(fault.NotFound, "service", "app %s has no service with the internal port %d", to.App, to.Port)
 	}
 	return NotLetIn(to.App, to.From)
+}
+
+// Admission is whether machines of another app may connect to an app.
+type Admission struct {
+	Any  bool // there are machines that are asked for, or are to be
+	Lets bool // one that is there lets them in
+	Will bool // so will one that is to be
+}
+
+// Admission is the one rule of who may connect to whom: whether machines of an app, or of one of its groups where group is
+// not "", let those of another app in, at a port of a service where port is not 0.
+func (p *Proxy) Admission(app, group string, port int, from string) (x Admission) {
+	may := func(services []machine.Service, lets []string) bool {
+		if port != 0 && (key{inside: inside{port: port}}).match(services) == nil {
+			return false
+		}
+		x.Any = true
+		return machine.Admits(app, lets, from)
+	}
+	for m := range p.o.Fleet.Snapshot().MachinesOf(app) {
+		if m.IsOf(group) && may(m.Services, m.From) {
+			x.Lets = true
+			return x
+		}
+	}
+	for _, g := range p.kept(app).Groups {
+		if (group == "" || g.Name == group) && may(g.Services, g.From) {
+			x.Will = true
+			return x
+		}
+	}
+	return x
 }
 
 // NotLetIn says that an app lets no machine of another in, and what to do.
