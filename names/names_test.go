@@ -34,7 +34,7 @@ func (f fixed) Named(app, label string) (Machine, bool) {
 // Entry has an entry for the apps and groups that "entry." is written before.
 func (f fixed) Entry(app, group string) (at Entry, known bool) {
 	if l, is := f["entry."+strings.TrimPrefix(group+"."+app, ".")]; is {
-		return Entry{V4: l[0].V4, Ports: []uint16{l[0].Port}}, true
+		return Entry{V4: l[0].V4, V6: l[0].Addr, Ports: []uint16{l[0].Port}}, true
 	}
 	return at, false
 }
@@ -153,14 +153,17 @@ func TestOneIsTold(t *testing.T) {
 }
 
 // TestTheEntryIsTold where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
-// addresses alone. A machine that would be told itself goes there, where its app has another one.
+// addresses alone. A machine that would be told itself goes there, where its app has another one. By IPv6 it stands behind
+// a machine's address, for a server that listens by IPv4 alone.
 func TestTheEntryIsTold(t *testing.T) {
 	self := netip.MustParseAddr("198.18.0.3")
 	near := Machine{ID: "1", V4: self, Addr: netip.MustParseAddr("fd00::1"), Port: 80}
 	away := Machine{ID: "2", Addr: netip.MustParseAddr("fd00::2"), Port: 80}
 	unreached := Machine{ID: "3"}
-	entry := []Machine{{V4: netip.MustParseAddr("198.19.192.1"), Port: 8080}}
+	entry := []Machine{{V4: netip.MustParseAddr("198.19.192.1"), Addr: netip.MustParseAddr("fd73::1"), Port: 8080}}
+	four := []Machine{{V4: entry[0].V4, Port: 8080}} // the host's loopback has no IPv6
 	view := fixed{
+		"four": nil, "entry.four": four, "awayfour": {away}, "entry.awayfour": four,
 		"asleep": nil, "entry.asleep": entry, "entry.web.asleep": entry, "entry.coming": entry,
 		"near": {near, away}, "entry.near": entry, "away": {away}, "entry.away": entry,
 		"alone": {near}, "entry.alone": entry, "two": {near, unreached}, "entry.two": entry,
@@ -168,25 +171,32 @@ func TestTheEntryIsTold(t *testing.T) {
 	}
 	for _, c := range []struct{ name, kind, want string }{
 		{"asleep.souk.", "A", "198.19.192.1"},
-		{"asleep.souk.", "AAAA", "NOERROR"},
+		{"asleep.souk.", "AAAA", "fd73::1"},
 		{"asleep.souk.", "SRV", "1 1 8080 asleep.souk."},
 		{"asleep.souk.", "TXT", "NOERROR"},
 		{"_all.asleep.souk.", "A", "NOERROR"},
 		{"web.asleep.souk.", "A", "198.19.192.1"},
-		{"web.asleep.souk.", "AAAA", "NOERROR"},
+		{"web.asleep.souk.", "AAAA", "fd73::1"},
+		{"db.asleep.souk.", "AAAA", "NXDOMAIN"},
 		{"db.asleep.souk.", "A", "NXDOMAIN"},
-		{"coming.souk.", "AAAA", "NOERROR"},
+		{"coming.souk.", "AAAA", "fd73::1"},
 		{"coming.souk.", "A", "198.19.192.1"},
 		{"away.souk.", "A", "198.19.192.1"},
-		{"away.souk.", "AAAA", "fd00::2"},
+		{"away.souk.", "AAAA", "fd00::2; fd73::1"},
+		{"_all.away.souk.", "AAAA", "fd00::2"},
+		{"2.away.souk.", "AAAA", "fd00::2"},
+		{"awayfour.souk.", "AAAA", "fd00::2"},
+		{"four.souk.", "AAAA", "NOERROR"},
+		{"four.souk.", "A", "198.19.192.1"},
 		{"2.away.souk.", "A", "NOERROR"},
 		{"near.souk.", "A", "198.19.192.1"},
-		{"near.souk.", "AAAA", "fd00::2"},
+		{"near.souk.", "AAAA", "fd00::2; fd73::1"},
 		{"alone.souk.", "A", "198.18.0.3"},
-		{"alone.souk.", "AAAA", "fd00::1"},
+		{"alone.souk.", "AAAA", "fd00::1; fd73::1"},
 		{"two.souk.", "A", "198.19.192.1"},
-		{"two.souk.", "AAAA", "NOERROR"},
+		{"two.souk.", "AAAA", "fd73::1"},
 		{"shut.souk.", "A", "NOERROR"},
+		{"shut.souk.", "AAAA", "NOERROR"},
 		{"souk.", "A", "NOERROR"},
 	} {
 		for _, v := range []View{view, Narrow{view}} {
@@ -206,10 +216,11 @@ func TestTheEntryIsTold(t *testing.T) {
 // TestWhoIsNotLetIn is told the entry, which says so, where there is one.
 func TestWhoIsNotLetIn(t *testing.T) {
 	web := Machine{ID: "1", V4: netip.MustParseAddr("198.18.0.1"), Addr: netip.MustParseAddr("fd00::1"), Port: 80}
-	view := fixed{"web": {web}, "entry.web": {{V4: netip.MustParseAddr("198.19.192.1"), Port: 80}},
+	view := fixed{"web": {web}, "entry.web": {{V4: netip.MustParseAddr("198.19.192.1"),
+		Addr: netip.MustParseAddr("fd73::1"), Port: 80}},
 		"db": {web}, "friend": {web}, "entry.friend": {{V4: netip.MustParseAddr("198.19.192.2")}}, "let.friend": nil}
 	for _, c := range []struct{ name, v4, v6 string }{
-		{"web.souk.", "198.19.192.1", "NOERROR"},
+		{"web.souk.", "198.19.192.1", "fd73::1"},
 		{"db.souk.", "198.18.0.1", "fd00::1"},
 		{"friend.souk.", "198.18.0.1", "fd00::1"},
 		{"1.web.souk.", "198.18.0.1", "fd00::1"},

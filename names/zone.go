@@ -27,8 +27,8 @@ type Machine struct {
 
 // Entry is where connections come in for an app or a group that no machine's own address leads to.
 type Entry struct {
-	V4    netip.Addr // of this host, for its containers alone; not valid: there is no entry
-	Ports []uint16   // that are open there
+	V4, V6 netip.Addr // of this host, for its containers alone; not valid: there is no entry by that
+	Ports  []uint16   // that are open there
 }
 
 // View tells what there is now. Its methods are called from many goroutines.
@@ -99,8 +99,9 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	for _, one := range list {
 		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, x.app, one)
 	}
-	if len(m.Answer) == 0 || self && len(x.list) > 1 || x.entered && v.Refuses(x.app, x.group, asker) {
-		x.enter(v, m, ask)
+	only := len(m.Answer) == 0 || self && len(x.list) > 1 || x.entered && v.Refuses(x.app, x.group, asker)
+	if only || ask.Qtype == dns.TypeAAAA {
+		x.enter(v, m, ask, only)
 	}
 	if !x.known {
 		m.Rcode = dns.RcodeNameError
@@ -171,29 +172,40 @@ func lookup(v View, name string) (x meant) {
 	return x
 }
 
-// enter has an answer tell of the entry where no machine is to be told, or the one that asks alone: by IPv4, so that a
-// client that tries IPv6 first goes on to it.
-func (x *meant) enter(v View, m *dns.Msg, ask dns.Question) {
+// enter has an answer tell of the entry: of nothing else where no machine is to be told, or the one that asks alone. By IPv6 it stands
+// behind a machine's address, too: a server that listens by IPv4 alone refuses there, and the client goes on to the entry.
+func (x *meant) enter(v View, m *dns.Msg, ask dns.Question, only bool) {
 	if !x.entered {
 		return
 	}
 	at, known := v.Entry(x.app, x.group)
 	x.known = x.known || known
-	if !known || !x.single || !at.V4.IsValid() {
+	if !known || !x.single || !at.V4.IsValid() && !at.V6.IsValid() {
 		return
 	}
 	switch ask.Qtype {
-	case dns.TypeAAAA:
-		m.Answer = nil
-	case dns.TypeA:
-		m.Answer = []dns.RR{address(ask.Name, at.V4)}
+	case dns.TypeA, dns.TypeAAAA:
+		if only {
+			m.Answer = nil
+		}
+		m.Answer = at.add(m.Answer, ask.Name, ask.Qtype)
 	case dns.TypeSRV:
 		if len(at.Ports) > 0 {
 			head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
 			m.Answer = []dns.RR{&dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: at.Ports[0], Target: ask.Name}}
-			m.Extra = []dns.RR{address(ask.Name, at.V4)}
+			m.Extra = at.add(at.add(nil, ask.Name, dns.TypeAAAA), ask.Name, dns.TypeA)
 		}
 	}
+}
+
+// add appends the record of a kind, A or AAAA, that the entry has by a name.
+func (e *Entry) add(to []dns.RR, name string, kind uint16) []dns.RR {
+	for _, a := range []netip.Addr{e.V6, e.V4} {
+		if rr := address(name, a); rr != nil && rr.Header().Rrtype == kind {
+			to = append(to, rr)
+		}
+	}
+	return to
 }
 
 // add appends what a machine answers to the question.

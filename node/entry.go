@@ -13,7 +13,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -28,14 +27,15 @@ import (
 )
 
 // entry is where the containers of this host come in for apps and groups that no machine's own address leads to: those
-// that sleep, and those that listen by IPv4 on another host. Each has an address of hostnet.Entries from when it is first
-// asked for by name. The address is this host's alone, and stays the same: some clients ask for a name once.
+// that sleep, and those that listen by IPv4 on another host. Each has an address of hostnet.Entries, and the one of
+// hostnet.Entries6 that goes with it, from when it is first asked for by name. The addresses are this host's alone, and
+// stay the same: some clients ask for a name once.
 type entry struct {
 	proxy     *proxy.Proxy
 	fleet     *fleet.Fleet
 	addresses *netplan.Addresses
 	rules     *hostnet.Entry
-	ln        net.Listener
+	lns       []net.Listener // by IPv4 and by IPv6
 	file      string
 	log       *slog.Logger
 	begun     time.Time
@@ -92,18 +92,42 @@ func (n *Node) openEntry() error {
 			return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for containers", at.Addr())
 		}
 	}
-	n.closers = append(n.closers, func() error { ln.Close(); return nil })
-	if at, err = netip.ParseAddrPort(ln.Addr().String()); err != nil {
-		return fault.Wrap(err, fault.Internal, "listen", "%s is no address", ln.Addr())
+	lns := []net.Listener{ln}
+	at6, err := hostnet.HoldEntry6(n.network.Realm)
+	if err == nil {
+		ln, err = listen(netip.AddrPortFrom(at6, entryPort).String())
 	}
-	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, ln: ln, file: n.below(entryFile),
+	if err == nil {
+		lns = append(lns, ln)
+	} else {
+		n.o.Log.Warn("containers reach what sleeps or is elsewhere by IPv4 alone", "err", err)
+	}
+	for _, ln := range lns {
+		n.closers = append(n.closers, func() error { ln.Close(); return nil })
+	}
+	ats, err := addressesOf(lns)
+	if err != nil {
+		return err
+	}
+	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, lns: lns, file: n.below(entryFile),
 		log: n.o.Log, few: strangers.Few(n.o.Log, 5, 10*time.Second), begun: time.Now(),
 		byName: map[entryName]*entered{}, byAddr: map[netip.Addr]*entered{},
 		askers: map[netip.Addr]asker{},
-		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, at)}
+		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, ats...)}
 	e.read()
 	n.entry = e
 	return nil
+}
+
+func addressesOf(lns []net.Listener) (out []netip.AddrPort, err error) {
+	for _, ln := range lns {
+		at, err := netip.ParseAddrPort(ln.Addr().String())
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Internal, "listen", "%s is no address", ln.Addr())
+		}
+		out = append(out, at)
+	}
+	return out, nil
 }
 
 // entryOf is what names tell of an app or a group.
@@ -194,7 +218,9 @@ func (e *entry) at(app, group string) (at names.Entry, known bool) {
 		e.apply(false)
 	}
 	if at.Ports = ports; e.failed == "" {
-		at.V4 = x.At
+		if at.V4 = x.At; len(e.lns) > 1 {
+			at.V6 = hostnet.Six(x.At)
+		}
 	}
 	return at, true
 }
@@ -252,7 +278,7 @@ func (e *entry) apply(anew bool) {
 // run serves connections, and has the ports be open that services have, until ctx ends.
 func (e *entry) run(ctx context.Context) error {
 	served := make(chan error, 1)
-	go func() { served <- e.proxy.ServeInside(ctx, e.ln, e.asked) }()
+	go func() { served <- e.proxy.ServeInside(ctx, e.asked, e.lns...) }()
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
 	removed := removals(ctx, e.rules.Watch)
@@ -331,11 +357,11 @@ func (e *entry) leave() {
 // asked tells what a connection is for, and whose it is: by where it was made to, which the kernel knows, and by the
 // address that it comes from, with which nobody else may send.
 func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
-	raw, is := c.(syscall.Conn)
+	tcp, is := c.(*net.TCPConn)
 	if !is {
 		return to, fault.New(fault.Internal, "entry", "the connection is none of the kernel's")
 	}
-	at, err := hostnet.Asked(raw)
+	at, err := hostnet.Asked(tcp)
 	if err != nil {
 		return to, fault.Wrap(err, fault.Invalid, "entry", "the connection was not made to an address of an app")
 	}
@@ -343,14 +369,17 @@ func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
 	if err != nil {
 		return to, fault.Wrap(err, fault.Internal, "entry", "%s is no address", c.RemoteAddr())
 	}
-	own := e.owners.Of(from.Addr().Unmap())
+	own := from.Addr().Unmap()
+	if own.Is4() {
+		own = e.owners.Of(own)
+	}
 	who, known := e.askerAt(own)
 	if !known {
 		return to, fault.New(fault.Denied, "entry", "%s is not the address of a machine of this host", from.Addr())
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	x := e.byAddr[at.Addr()]
+	x := e.byAddr[hostnet.Four(at.Addr())]
 	if x == nil {
 		return to, fault.New(fault.NotFound, "entry", "no app has the address %s here any more", at.Addr())
 	}

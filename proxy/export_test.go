@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/soukhq/souk/strangers"
@@ -49,7 +48,17 @@ func (p *Proxy) Looks() func() {
 func (p *Proxy) EndHalted(now time.Time) { p.owner.endHalted(context.Background(), now) }
 
 // InsidePlaces counts connections of machines in and out, of which there may be so many.
-func InsidePlaces(most int) (enter func(netip.Addr) bool, leave func(netip.Addr)) {
-	d := &insideDoor{most: most, of: map[netip.Addr]int{}}
-	return d.enter, d.leave
+func InsidePlaces(most int) (enter func(machine string) bool, leave func(machine string)) {
+	d := &insideDoor{most: most, of: map[string]int{}}
+	enter = func(machine string) bool {
+		if !d.enter() {
+			return false
+		}
+		if d.take(machine) {
+			return true
+		}
+		d.leave()
+		return false
+	}
+	return enter, func(machine string) { d.giveBack(machine); d.leave() }
 }

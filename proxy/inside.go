@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -75,18 +76,27 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 }
 
 // ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
-func (p *Proxy) ServeInside(ctx context.Context, ln net.Listener, asked func(net.Conn) (Inside, error)) error {
-	in := &insideDoor{p: p, asked: asked, most: mostInside(), of: map[netip.Addr]int{},
+func (p *Proxy) ServeInside(ctx context.Context, asked func(net.Conn) (Inside, error), lns ...net.Listener) error {
+	in := &insideDoor{p: p, asked: asked, most: mostInside(), of: map[string]int{},
 		log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
 	defer in.served.Wait()
+	all, ctx := errgroup.WithContext(ctx)
+	for _, ln := range lns {
+		all.Go(func() error { return in.accept(ctx, ln) })
+	}
+	return all.Wait()
+}
+
+// accept serves the connections of a listener until ctx ends.
+func (d *insideDoor) accept(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	for {
 		c, err := ln.Accept()
 		switch {
-		case err == nil && !in.enter(strangers.HostOf(c)):
+		case err == nil && !d.enter():
 			reset(c)
 		case err == nil:
-			in.served.Go(func() { defer in.leave(strangers.HostOf(c)); in.serve(ctx, c) })
+			d.served.Go(func() { defer d.leave(); d.serve(ctx, c) })
 		case ctx.Err() != nil:
 			return nil
 		case !passes(err):
@@ -118,27 +128,42 @@ type insideDoor struct {
 
 	mu  sync.Mutex
 	all int
-	of  map[netip.Addr]int // by who asks
+	of  map[string]int // by the id of the machine that asks
 }
 
 // enter counts a connection in, unless there are too many.
-func (d *insideDoor) enter(who netip.Addr) bool {
+func (d *insideDoor) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.all >= d.most || d.of[who] >= max(1, d.most/insideShare) {
+	if d.all >= d.most {
 		return false
 	}
 	d.all++
-	d.of[who]++
 	return true
 }
 
-func (d *insideDoor) leave(who netip.Addr) {
+func (d *insideDoor) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all--
-	if d.of[who]--; d.of[who] == 0 {
-		delete(d.of, who)
+}
+
+// take counts a connection as a machine's, by whichever address it asks, unless that has its part.
+func (d *insideDoor) take(machine string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[machine] >= max(1, d.most/insideShare) {
+		return false
+	}
+	d.of[machine]++
+	return true
+}
+
+func (d *insideDoor) giveBack(machine string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[machine]--; d.of[machine] == 0 {
+		delete(d.of, machine)
 	}
 }
 
@@ -158,6 +183,11 @@ func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
 		reset(client)
 		return
 	}
+	if !d.take(to.Machine) {
+		reset(client)
+		return
+	}
+	defer d.giveBack(to.Machine)
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	name := to.App
 	if to.Group != "" {

@@ -60,10 +60,10 @@ func apart(t *testing.T, lacks error) bool {
 }
 
 // netProgram serves its second argument on port 80, or where its third says, or prints what the address that is its
-// second argument answers, or asks there again and again until there is no answer.
+// second argument answers, also by IPv6 alone, or asks there again and again until there is no answer.
 const netProgram = `package main
 
-import ("fmt"; "io"; "net/http"; "os"; "time")
+import ("context"; "fmt"; "io"; "net"; "net/http"; "os"; "time")
 
 func main() {
 	if os.Args[1] == "serve" {
@@ -71,6 +71,11 @@ func main() {
 		panic(http.ListenAndServe(append(os.Args, ":80")[3], nil))
 	}
 	c := http.Client{Timeout: 3 * time.Second}
+	if os.Args[1] == "ask6" {
+		c.Transport = &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp6", at)
+		}}
+	}
 	for {
 		r, err := c.Get(os.Args[2])
 		if err != nil {
@@ -79,7 +84,7 @@ func main() {
 		}
 		b, _ := io.ReadAll(r.Body)
 		fmt.Print(string(b))
-		if os.Args[1] == "ask" {
+		if os.Args[1] != "probe" {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -163,17 +163,21 @@ func resolving(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
 		return nil
 	}
 	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		out = append(out, both(fromGroup(g), to(host(at)), toPort(p, 53), toResolver(server)))
+		out = append(out, both(fromGroup(g), to(host(at)), toPort(p, 53), toServer(server)))
 	}
 	return out
 }
 
-func toResolver(dns netip.AddrPort) rule {
-	a := dns.Addr().As4()
+// toServer has a packet go to a server of the host.
+func toServer(at netip.AddrPort) rule {
+	family, port := uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
+	if at.Addr().Is6() {
+		family, port = unix.NFPROTO_IPV6, reg32x4
+	}
 	return rule{
-		&expr.Immediate{Register: reg32x0, Data: a[:]},
-		&expr.Immediate{Register: reg32x1, Data: binary.BigEndian.AppendUint16(nil, dns.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg32x0, RegProtoMin: reg32x1},
+		&expr.Immediate{Register: reg32x0, Data: at.Addr().AsSlice()},
+		&expr.Immediate{Register: port, Data: binary.BigEndian.AppendUint16(nil, at.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg32x0, RegProtoMin: port},
 	}
 }
 
@@ -384,7 +388,7 @@ func ofContainer(n *netplan.Network) []chain {
 	if !n.Closed {
 		out = append(out, both(to(Private), accept()))
 	}
-	out = append(out, both(to(Entries), accept())) // whom it leads to decides, as by IPv6
+	out = append(out, both(to(Entries), accept()), both(to(Entries6), accept())) // whom it leads to decides
 	if at := n.Nameserver(); at.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 			out = append(out, both(to(host(at)), toPort(p, 53), accept()))
