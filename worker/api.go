@@ -55,7 +55,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 		return nil, fault.New(fault.Invalid, "config", "a machine needs a config")
 	}
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image, g.Launch.Config.Runtime); err != nil {
-		return nil, err
+		return nil, named(err, w.o.ID)
 	}
 	var done func()
 	g.Connection, done = w.connection(ctx, g.Request.App, g.Request.Machine, g.Launch.Config)
@@ -89,7 +89,7 @@ func answered(o lifecycle.Outcome, nonce string) *machine.Machine {
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
 		if err := w.o.Runtime.CanRun(c.Launch.Config.Image, c.Launch.Config.Runtime); err != nil {
-			return lifecycle.Outcome{}, err
+			return lifecycle.Outcome{}, named(err, w.o.ID)
 		}
 		var err error
 		if c.Pulled, err = w.pullFor(ctx, c); err != nil {
@@ -138,7 +138,7 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	if err == nil {
 		return nil
 	}
-	e := *fault.As(err)
+	e := *fault.As(named(err, w.o.ID))
 	e.Text = "machine " + c.Machine + " stays as it is, at version " + was.InstanceID + ": " + e.Text
 	return &e
 }
@@ -248,7 +248,8 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	if _, err := w.running(ctx, app, id); err != nil {
 		return 0, err
 	}
-	return w.o.Runtime.Exec(ctx, id, r)
+	code, err := w.o.Runtime.Exec(ctx, id, r)
+	return code, named(err, w.o.ID)
 }
 
 // Processes lists a machine's processes; none when it does not run.

@@ -2,13 +2,16 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
@@ -105,6 +108,7 @@ func (e *effects) dispatch(ctx context.Context, eff fsm.Effect) {
 			}
 			began := time.Now()
 			data, err := e.carryOut(ectx, eff)
+			err = named(err, e.disks.worker)
 			cancel()
 			e.report(eff, data, err, time.Since(began))
 		}
@@ -300,3 +304,17 @@ func launchError(m *machine.Machine, err error) error {
 	e.Text = "machine " + m.ID + " does not start: " + e.Text
 	return &e
 }
+
+// named puts the worker's id into a sentence that says "this worker": its runtime does not know whose it is, and who reads that
+// may be anywhere.
+func named(err error, id cluster.WorkerID) error {
+	f, is := errors.AsType[*fault.Error](err)
+	if !is || !strings.Contains(f.Text, thisWorker) {
+		return err
+	}
+	e := *f
+	e.Text = strings.ReplaceAll(e.Text, thisWorker, "worker "+string(id))
+	return &e
+}
+
+const thisWorker = "this worker"

@@ -86,7 +86,8 @@ func TestUpdateThatDoesNotStartIsUndone(t *testing.T) {
 	_, err := b.Do(context.WithoutCancel(t.Context()), update(1, func(l *machine.Launch) {
 		l.Config.Init.Exec = []string{"sleep", "5"}
 	}))
-	if err == nil || !strings.HasSuffix(err.Error(), "version "+was.InstanceID+" runs again") {
+	if err == nil || !strings.HasSuffix(err.Error(), "version "+was.InstanceID+" runs again") ||
+		!strings.Contains(err.Error(), "it is not a program for worker w1") {
 		t.Errorf("the answer is %v", err)
 	}
 	is := b.until(id(1), machine.Started)
