@@ -52,12 +52,23 @@ type Waited struct {
 	EventID string        `json:"event_id,omitempty"`
 }
 
+// MoveRequest says where a machine is to go.
+type MoveRequest struct {
+	// To is the id of the only worker that may take it. Left out: any other may; a replica of a service needs it.
+	To cluster.WorkerID `json:"to,omitempty"`
+}
+
 // Moved is the answer to a move: the machine as it is now, and where it was.
 type Moved struct {
 	From    string           `json:"from"` // the machine's id before
 	Worker  cluster.WorkerID `json:"worker"`
 	Machine *machine.Machine `json:"machine"` // as it is now
 	DownMS  float64          `json:"down_ms"` // between its stop and its start, 0 where it did not run
+	// Already says that it was at To before, so that nothing was done; a move elsewhere that was under way is over.
+	Already bool `json:"already,omitempty"`
+	// Begun says that it is a replica of a service, whose steward goes on: another machine is made at To, and then this one
+	// goes. See the service for how far that is.
+	Begun bool `json:"begun,omitempty"`
 }
 
 // MachineLines is a page of machines in one line each, in order of id.

@@ -22,6 +22,8 @@ const (
 	ResumeRollout   Op = "POST /v1/souk/apps/{app}/resume"
 	PromoteRollout  Op = "POST /v1/souk/apps/{app}/promote"
 	TriggerJob      Op = "POST /v1/souk/apps/{app}/trigger"
+	PlanRebalance   Op = "GET /v1/souk/apps/{app}/rebalance"
+	Rebalance       Op = "POST /v1/souk/apps/{app}/rebalance"
 	GetService      Op = "GET /v1/souk/apps/{app}/service"
 	WhyService      Op = "GET /v1/souk/apps/{app}/why"
 )
@@ -52,6 +54,10 @@ func releaseRoutes() []Route {
 			About: "Have the canary of an app go on to its next step, or to the end."},
 		{Op: TriggerJob, Verb: VerbOperate, Kind: KindService, In: Trigger{}, Out: Triggered{}, Code: 201,
 			About: "Run a job of an app now, beside its schedule."},
+		{Op: PlanRebalance, Verb: VerbPlan, Kind: KindService, Out: Rebalancing{},
+			About: "List the machines of a service that would leave their groups evenly spread at other workers."},
+		{Op: Rebalance, Verb: VerbOperate, Kind: KindService, Out: Rebalancing{},
+			About: "Have those machines made at these workers, one after the other, each before the old one goes."},
 		{Op: GetService, Verb: VerbGet, Kind: KindService, Out: ServiceStatus{},
 			About: "Tell what is wanted of an app, which machines there are for it, and which member sees to it."},
 		{Op: WhyService, Verb: VerbGet, Kind: KindService, Out: ServiceWhy{},
@@ -135,7 +141,7 @@ type Head struct {
 	Parent  string         `json:"parent,omitempty"`
 	Release string         `json:"release"`
 	Counts  map[string]int `json:"counts"` // of groups that are to have another number than the release says
-	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume, promote or secrets
+	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume, promote, secrets or move
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
 	// Paused: no further machine is replaced. Promoted is how many steps of a canary somebody has let pass.
@@ -147,6 +153,23 @@ type Head struct {
 type Scale struct {
 	Counts map[string]int `json:"counts"`
 	Parent *string        `json:"parent,omitempty"` // as in NewRelease
+}
+
+// Rebalancing is what would spread the groups of a service evenly.
+type Rebalancing struct {
+	App   string        `json:"app"`
+	Moves []ReplicaMove `json:"moves"`          // at most 64; none: they are, as far as workers have room
+	Head  *Head         `json:"head,omitempty"` // that wants it; none: nothing was changed
+}
+
+// ReplicaMove is a machine of a service that is to be at another worker.
+type ReplicaMove struct {
+	Group   string           `json:"group"`
+	Index   int              `json:"index"`
+	Machine string           `json:"machine"` // id
+	Worker  cluster.WorkerID `json:"worker"`
+	To      cluster.WorkerID `json:"to"`
+	Why     string           `json:"why"`
 }
 
 // ServiceRestart says what is to be made anew.
@@ -377,4 +400,5 @@ type SlotStatus struct {
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
 	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
+	To      cluster.WorkerID `json:"to,omitempty"`      // the worker that it is to be at, as somebody asked
 }

@@ -61,7 +61,7 @@ func TestDrainPlansPorts(t *testing.T) {
 	}
 	for _, m := range plan.Moves {
 		w := f.workers["w1"]
-		out, err := b.Move(t.Context(), Machine{Machine: w.rows[m.Machine], At: w})
+		out, err := b.Move(t.Context(), Machine{Machine: w.rows[m.Machine], At: w}, "")
 		switch {
 		case m.Fate == api.FateMoves && (err != nil || string(out.Machine.Worker) != m.To):
 			t.Errorf("planned to %s: %+v, %v", m.To, out, err)
@@ -95,7 +95,40 @@ func TestDrainAsksNoMoreThanABuyer(t *testing.T) {
 	if asked != 16 {
 		t.Errorf("%d workers were asked", asked)
 	}
-	if _, err := b.Move(t.Context(), Machine{Machine: m, At: f.workers["n00"]}); !fault.Is(err, fault.Exhausted) {
+	if _, err := b.Move(t.Context(), Machine{Machine: m, At: f.workers["n00"]}, ""); !fault.Is(err, fault.Exhausted) {
 		t.Error(err)
+	}
+}
+
+// TestMoveTo: a machine goes to the worker that is named, and to no other: where that does not take it, it is not even stopped,
+// and the error says all that is against it. What the machine requires stays as it was.
+func TestMoveTo(t *testing.T) {
+	port := machine.Publish{HostPort: 7100, Port: 80}
+	f := newFakeFleet("w1", "w2", "w3")
+	m := f.seat(t, "w1", "00000000000001", port)
+	m.State = machine.Started
+	f.seat(t, "w2", "00000000000002", port)
+	b, w := f.broker(nil), f.workers["w1"]
+	_, err := b.Move(t.Context(), Machine{Machine: m, At: w}, "w2")
+	const no = "machine 00000000000001 stays where it is: worker w2 does not take it: port 7100/tcp is not free"
+	if !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), no) || w.rows[m.ID].State != machine.Started {
+		t.Fatalf("%v, %+v", err, w.rows[m.ID])
+	}
+	if _, err := b.Move(t.Context(), Machine{Machine: m, At: w}, "w9"); !strings.Contains(err.Error(),
+		"worker w9 is not heard, or not known") {
+		t.Fatal(err)
+	}
+	in := Intent{App: "a", Launch: relaunch(m, "00000000000009"), At: "w2"}
+	if err := b.Takes(t.Context(), in, m.ID, "w1"); err == nil || !strings.Contains(err.Error(), no) {
+		t.Fatal(err)
+	}
+	in.At = "w3"
+	if err := b.Takes(t.Context(), in, m.ID, "w1"); err != nil || len(f.workers["w3"].rows) != 0 {
+		t.Fatal(err)
+	}
+	out, err := b.Move(t.Context(), Machine{Machine: m, At: w}, "w3")
+	if err != nil || out.Machine.Worker != "w3" ||
+		out.Machine.Scheduling != nil && len(out.Machine.Scheduling.Require) > 0 {
+		t.Fatalf("%+v, %v", out, err)
 	}
 }

@@ -24,6 +24,8 @@ type Intent struct {
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one
 	Replica  *Replica        // it is one of a service's, which no other order makes
+	// At is the only worker that may have the machines; "": any may. It is no term of their own: later they may go elsewhere.
+	At cluster.WorkerID
 
 	why string // what the decision is made for; "": decision.Create
 }

@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -35,8 +37,9 @@ const (
 // machine is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started
 // again. Two of one name exist for a moment, never two that run. It goes on when ctx is cancelled.
 //
-// The new id follows from the old one, so a move that broke off is gone on with by asking again.
-func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
+// to is the only worker that may take it; "": any other may. The new id follows from the old one, so a move that broke off
+// is gone on with by asking again.
+func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Moved, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
 	unlock, err := b.creates.lock(ctx, "move/"+m.App+"/"+m.ID)
@@ -57,7 +60,7 @@ func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
 	}
 	out := &Moved{From: m.ID, Worker: m.Worker, Machine: there}
 	if there == nil {
-		if err := b.remake(ctx, m, id, out); err != nil {
+		if err := b.remake(ctx, m, id, to, out); err != nil {
 			return nil, err
 		}
 	}
@@ -70,8 +73,8 @@ func (b *Broker) Move(ctx context.Context, m Machine) (*Moved, error) {
 }
 
 // remake has another worker make the machine anew, and starts the old one again where none did.
-func (b *Broker) remake(ctx context.Context, m Machine, id string, out *Moved) error {
-	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunch(m.Machine, id), Replaces: &m})
+func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.WorkerID, out *Moved) error {
+	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunch(m.Machine, id), Replaces: &m, At: to})
 	if err == nil {
 		out.Machine = placed.Machines[0]
 		if m.State == machine.Started {
@@ -97,14 +100,51 @@ func (b *Broker) vacate(ctx context.Context, o *Order) error {
 	if o.Replaces == nil {
 		return nil
 	}
-	p := o.Purchases[0]
-	ranked := b.withPorts(ctx, &p.Request,
-		placement.Rank(p.Request, without(b.fleet.View(ctx), o.Replaces.Worker), p.Policy), drainView{})
-	if len(ranked) == 0 || !ranked[0].Fits {
-		return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Detail: ranked,
-			Text: fmt.Sprintf("machine %s stays where it is: %s", o.Replaces.ID, stuckReason(ranked))}
+	if err := b.fits(ctx, o, o.Replaces.ID, o.Replaces.Worker); err != nil {
+		return err
 	}
 	return o.Replaces.stop(ctx)
+}
+
+// fits returns why no worker takes an order for the place of a machine, which is at one; nil: one does.
+func (b *Broker) fits(ctx context.Context, o *Order, id string, at cluster.WorkerID) error {
+	p, view := o.Purchases[0], without(b.fleet.View(ctx), at)
+	why := stuckReason
+	if o.At != "" {
+		view.Workers = slices.DeleteFunc(view.Workers, func(r cluster.Record) bool { return r.Worker != o.At })
+		why = func(ranked []machine.Candidate) string { return refusedAt(o.At, ranked) }
+	}
+	ranked := b.withPorts(ctx, &p.Request, placement.Rank(p.Request, view, p.Policy), drainView{})
+	if len(ranked) == 0 || !ranked[0].Fits {
+		return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Detail: ranked,
+			Text: fmt.Sprintf("machine %s stays where it is: %s", id, why(ranked))}
+	}
+	return nil
+}
+
+// Takes returns why the worker of an intent does not take a machine now for the place of another, which is at one; nil: it
+// does. Nothing is made or reserved.
+func (b *Broker) Takes(ctx context.Context, in Intent, id string, at cluster.WorkerID) error {
+	o, err := b.open(in)
+	if err != nil {
+		return err
+	}
+	if err := b.prepare(ctx, o); err != nil {
+		return err
+	}
+	return b.fits(ctx, o, id, at)
+}
+
+// refusedAt says all that a worker has against what was ranked for it.
+func refusedAt(w cluster.WorkerID, ranked []machine.Candidate) string {
+	if len(ranked) == 0 {
+		return fmt.Sprintf("worker %s is not heard, or not known", w)
+	}
+	var no []string
+	for _, c := range ranked[0].Failing {
+		no = append(no, placement.ClauseText(c))
+	}
+	return fmt.Sprintf("worker %s does not take it: %s", w, strings.Join(no, "; "))
 }
 
 // stop stops a machine that runs or is to be started again, and waits until it has.

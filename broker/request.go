@@ -51,6 +51,11 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 		}
 	}
 	*req = b.fleet.Resolve(ctx, *req)
+	if o.At != "" { // after that: a spread that must hold counts the other workers
+		there := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
+			Values: []cluster.Value{cluster.Text(string(o.At))}}
+		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), there)
+	}
 	o.shareOut()
 	return nil
 }

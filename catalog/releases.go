@@ -187,6 +187,15 @@ func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *st
 	})
 }
 
+// Move enters a head by which machines of a service are to be at other workers, or stay. Errors are those of Scale, and of
+// rollout.Rollout.Move.
+func (c *Catalog) Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
+	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, nil, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Move(moves, stands, now)
+	})
+}
+
 // follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
 func (c *Catalog) follow(app, by string, parent *string, now time.Time,
 	what func(*rollout.Rollout) (rollout.Change, error),

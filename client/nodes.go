@@ -31,9 +31,10 @@ func (c ClusterCalls) DrainPlan(ctx context.Context, worker string) (p api.Drain
 	return p, err
 }
 
-// Move makes a machine anew at another worker, under another id and its own name.
-func (c ClusterCalls) Move(ctx context.Context, app, id string) (m api.Moved, err error) {
-	err = c.do(ctx, newCall(api.MoveMachine, app, id), &m)
+// Move makes a machine anew at another worker, under another id and its own name. to is the only one that may take it; "": any
+// other may. A replica of a service has begun to move when this returns.
+func (c ClusterCalls) Move(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
+	err = c.do(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to}), &m)
 	return m, err
 }
 

@@ -53,6 +53,18 @@ func (c ReleaseCalls) Scale(ctx context.Context, app string, in api.Scale) (h ap
 	return h, err
 }
 
+// PlanRebalance lists the machines of a service that would leave their groups evenly spread at other workers.
+func (c ReleaseCalls) PlanRebalance(ctx context.Context, app string) (r api.Rebalancing, err error) {
+	err = c.do(ctx, newCall(api.PlanRebalance, app), &r)
+	return r, err
+}
+
+// Rebalance has those machines made at these workers, one after the other.
+func (c ReleaseCalls) Rebalance(ctx context.Context, app string) (r api.Rebalancing, err error) {
+	err = c.do(ctx, newCall(api.Rebalance, app), &r)
+	return r, err
+}
+
 // RestartService has each machine of a service made anew as it is.
 func (c ReleaseCalls) RestartService(ctx context.Context, app string, in api.ServiceRestart) (h api.Head, err error) {
 	err = c.do(ctx, newCall(api.RestartService, app).withBody(in), &h)

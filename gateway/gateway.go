@@ -174,6 +174,7 @@ func (o *Options) digest() func(id string) (digest string, err error) {
 // nouns returns all that is served, each with what it needs.
 func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []noun {
 	d := g.directory
+	releases := &releasesAPI{o.Catalog, g.broker, d, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree, o.Rand}
 	return []noun{
 		&appsAPI{o.Catalog, d},
 		&secretsAPI{o.Catalog},
@@ -186,7 +187,8 @@ func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []nou
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, d},
-		&releasesAPI{o.Catalog, g.broker, d, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree, o.Rand},
+		releases,
+		&movesAPI{g.broker, releases},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, g.broker, d},

@@ -9,13 +9,12 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/market"
 )
 
-// placingAPI serves plans, gangs and moves.
+// placingAPI serves plans and gangs.
 type placingAPI struct {
 	catalog   appOpener
 	broker    placingBroker
@@ -28,16 +27,14 @@ type placingBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
 	DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error)
-	Move(ctx context.Context, m broker.Machine) (*broker.Moved, error)
 }
 
 // handlers returns what it serves.
 func (a *placingAPI) handlers() handlers {
 	return handlers{
-		"POST /v1/souk/apps/{app}/plan":               a.planLaunch,
-		"GET /v1/souk/workers/{worker}/drain":         a.planDrain,
-		"POST /v1/souk/apps/{app}/machines/{id}/move": a.moveMachine,
-		"POST /v1/souk/apps/{app}/gangs":              a.createGang,
+		"POST /v1/souk/apps/{app}/plan":       a.planLaunch,
+		"GET /v1/souk/workers/{worker}/drain": a.planDrain,
+		"POST /v1/souk/apps/{app}/gangs":      a.createGang,
 	}
 }
 
@@ -94,24 +91,6 @@ func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	answer(w, http.StatusOK, plan)
-	return nil
-}
-
-// moveMachine makes a machine anew at another worker and destroys it where it was.
-func (a *placingAPI) moveMachine(w http.ResponseWriter, r *http.Request) error {
-	f, err := a.directory.named(r)
-	if err != nil {
-		return err
-	}
-	if f.machine.State == machine.Destroyed {
-		return fault.New(fault.NotFound, machineMissing, "machine not found")
-	}
-	m, err := a.broker.Move(r.Context(), broker.Machine{Machine: f.machine, At: f.worker})
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, api.Moved{From: m.From, Worker: m.Worker, Machine: m.Machine,
-		DownMS: decision.Millis(m.Down)})
 	return nil
 }
 

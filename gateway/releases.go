@@ -49,6 +49,8 @@ type releaseCatalog interface {
 	Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error)
 	Promote(app string, steps int, all bool, by string, parent *string, now time.Time) (*rollout.Head, error)
+	Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
+		now time.Time) (*rollout.Head, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
 }

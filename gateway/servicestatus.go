@@ -145,7 +145,7 @@ func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.Autos
 func tellUnmade(g *api.GroupStatus, told []rollout.Failure) {
 	for i := range g.Slots {
 		for _, f := range told {
-			if x := &g.Slots[i]; (x.Machine == "" || x.Old) && f.Group == g.Name && f.Index == x.Index {
+			if x := &g.Slots[i]; (x.Machine == "" || x.Old || x.To != "") && f.Group == g.Name && f.Index == x.Index {
 				x.Unmade = f.Why
 			}
 		}
@@ -210,6 +210,9 @@ func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
 		}
 		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
 			x.Held = heldText(&s.Tenure.Held[i], time.Now())
+		}
+		if s.Head != nil {
+			x.To = s.Head.MovesTo(time.Now(), m.ID, m.Worker)
 		}
 		if x.Ready {
 			x.Held = "" // it was tried again, and does well so far

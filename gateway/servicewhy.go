@@ -3,14 +3,12 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/catalog"
-	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/machine"
@@ -28,17 +26,13 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]rollout.Standing{},
-		lacks: map[string]lack{}, better: map[string]cluster.WorkerID{}, at: map[groupAt]int{}}
+		lacks: map[string]lack{}, uneven: a.uneven(&s)}
 	for _, m := range list {
 		x.machines[m.ID] = m.Machine
 	}
-	known := a.directory.fleet.Snapshot()
-	standing := known.Standing(s.App.Name)
-	for _, m := range standing {
+	for _, m := range a.directory.fleet.Snapshot().Standing(s.App.Name) {
 		x.standing[m.ID] = m
-		x.at[groupAt{m.Group, m.Worker}]++
 	}
-	x.spread(standing, known.Places())
 	out := api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
 	for i := range status.Groups {
 		g := &status.Groups[i]
@@ -63,27 +57,7 @@ type explainer struct {
 	machines map[string]*machine.Machine // by id, as their workers tell of them
 	standing map[string]rollout.Standing // by id
 	lacks    map[string]lack             // by group
-	better   map[string]cluster.WorkerID // workers at which machines would leave their groups more evenly spread, by id
-	at       map[groupAt]int             // machines
-}
-
-// groupAt is a group at a worker.
-type groupAt struct {
-	group  string
-	worker cluster.WorkerID
-}
-
-// spread finds which machines would be better elsewhere.
-func (x *explainer) spread(standing []rollout.Standing, places rollout.Places) {
-	wanted, restarted := x.of.InForce()
-	if wanted == nil {
-		return
-	}
-	for i := range wanted.Groups {
-		g := &wanted.Groups[i]
-		n := x.of.Head.Wanted(g, x.of.Tenure.Scaled)
-		maps.Copy(x.better, g.Uneven(wanted.Spec(g, restarted), n, standing, places))
-	}
+	uneven   unevenness
 }
 
 // lack is why a group has not got its next machine.
@@ -202,6 +176,12 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 			x.of.App.Name + "\""}
 	case !g.WantedSlots()[slot.Index]:
 		out.Why = "it is not wanted any more, and goes once the others are as wanted"
+	case slot.To != "":
+		out.Why = fmt.Sprintf("it goes to worker %s, as somebody asked: another machine is made there first", slot.To)
+		if slot.Unmade != "" {
+			out.Why += "; the last that was tried could not be made: " + slot.Unmade
+		}
+		out.Help = []string{fmt.Sprintf("\"souk move %s --to %s\" has it stay", slot.Machine, slot.Worker)}
 	case slot.Extra && (slot.Old || slot.Ready):
 		out.Why = "another machine stands for the replica, so it goes"
 	case slot.Old:
@@ -229,11 +209,9 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 		if known && m.Placement != nil {
 			out.Why = m.Placement.Reason
 		}
-		if to := x.better[slot.Machine]; to != "" {
-			out.Why += fmt.Sprintf("; group %s is not spread evenly any more: worker %s has %d of its machines, "+
-				"and worker %s, which has room for one, has %d", g.Name, slot.Worker,
-				x.at[groupAt{g.Name, slot.Worker}], to, x.at[groupAt{g.Name, to}])
-			out.Help = []string{fmt.Sprintf("the next deploy makes it there; \"souk restart --app %s\" does it now",
+		if to := x.uneven.better[slot.Machine]; to != "" {
+			out.Why += "; " + x.uneven.why(g.Name, slot.Worker, to)
+			out.Help = []string{fmt.Sprintf("\"souk rebalance --app %s\" makes it there, and so does the next deploy",
 				x.of.App.Name)}
 		}
 	}

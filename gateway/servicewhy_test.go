@@ -80,7 +80,7 @@ func TestWhyUneven(t *testing.T) {
 		told, uneven := 0, "worker w1 has 3 of its machines, and worker w2, which has room for one, has 0"
 		for _, r := range w.Replicas {
 			if strings.Contains(r.Why, uneven) && r.AsWanted &&
-				strings.Contains(fmt.Sprint(r.Help), "souk restart --app a") {
+				strings.Contains(fmt.Sprint(r.Help), "souk rebalance --app a") {
 				told++
 			}
 		}

@@ -110,8 +110,12 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 
 // make has a machine placed.
 func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
-	_, err := m.Broker.Place(ctx, broker.Intent{App: app, Launch: o.Launch(r),
-		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}})
+	in := broker.Intent{App: app, Launch: o.Launch(r),
+		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}}
+	if o.Only {
+		in.At = o.Home
+	}
+	_, err := m.Broker.Place(ctx, in)
 	return err
 }
 

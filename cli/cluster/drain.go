@@ -326,7 +326,7 @@ func (d *draining) moveAll(ctx context.Context, plan *api.DrainPlan) int {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			out, err := d.cl.Move(ctx, m.App, m.Machine)
+			out, err := d.cl.Move(ctx, m.App, m.Machine, "")
 			mu.Lock()
 			defer mu.Unlock()
 			done++

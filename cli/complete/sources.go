@@ -53,9 +53,9 @@ func values() map[string]value {
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
 		"gpus":   {list: gpus, more: true},
-		"worker": {list: workers, many: true},
-		"state":  {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":    dir, "traces": dir, "unit-dir": dir, "certs": dir,
+		"worker": {list: workers, many: true}, "to": {list: nodes, kind: "string"},
+		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
+		"dir":   dir, "traces": dir, "unit-dir": dir, "certs": dir,
 	}
 	for _, name := range []string{"access-log", "from", "file", "env-file", "config", "tls-cert", "tls-key",
 		"token-file", "root",

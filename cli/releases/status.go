@@ -161,6 +161,8 @@ func noteText(x *api.SlotStatus) string {
 		return "its worker is not heard"
 	case x.Held != "":
 		return "held: it died 5 times in 5 minutes"
+	case x.To != "":
+		return "goes to " + string(x.To)
 	case x.Extra && !x.Old && !x.Ready:
 		return "coming up"
 	case x.Extra:

@@ -141,6 +141,8 @@ func (p *pass) stays(slot Slot, to *side) cluster.WorkerID {
 		return of[0].Worker
 	case p.makes(slot, to) && p.slots[slot].home != "":
 		return p.slots[slot].home
+	case p.goesTo(others) != "":
+		return p.goesTo(others)
 	case len(others) > 0 && !others[0].Leaves:
 		return others[0].Worker
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -23,10 +24,11 @@ type pass struct {
 	held     map[string]*Held   // by machine
 	lost     map[*Standing]bool // machines that others take the places of
 	wanted   map[Slot]bool
-	evens    map[string]*even  // by group; nil: its machines are not spread
-	goal     map[string]*side  // what is in force, by group
-	old      map[string]*side  // what was before, while the rollout is not over and not undone
-	specs    map[string]*Group // of both releases, by the spec of their machines
+	evens    map[string]*even            // by group; nil: its machines are not spread
+	moves    map[string]cluster.WorkerID // where machines are to be by hand, by their ids
+	goal     map[string]*side            // what is in force, by group
+	old      map[string]*side            // what was before, while the rollout is not over and not undone
+	specs    map[string]*Group           // of both releases, by the spec of their machines
 	progress Progress
 	open     bool            // the rollout is not over
 	judged   bool            // it can fail
@@ -40,7 +42,8 @@ type pass struct {
 
 func newPass(s *Steward, now time.Time, want *Want, standing []Standing) *pass {
 	p := &pass{Steward: s, now: now, want: want, by: map[Slot][]*Standing{},
-		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}, evens: map[string]*even{}}
+		lost: map[*Standing]bool{}, wanted: map[Slot]bool{}, whole: map[string]bool{}, evens: map[string]*even{},
+		moves: map[string]cluster.WorkerID{}}
 	p.part(standing)
 	for i := range p.standing {
 		if m := &p.standing[i]; !m.goes() && !s.removed(now, m.ID) {
@@ -86,6 +89,7 @@ func (p *pass) aim() {
 			p.specs[to.spec] = to.group
 		}
 	}
+	p.moving()
 	for name, to := range p.goal {
 		other := p.old[name]
 		to.changed = other == nil || other.spec != to.spec
@@ -368,7 +372,7 @@ func (p *pass) split(s Slot, to *side) (of, others []*Standing) {
 	for _, m := range p.by[s] {
 		switch {
 		case p.lost[m]:
-		case m.Spec == to.spec && !(m.Leaves && to.group.movable()):
+		case m.Spec == to.spec && !(p.leaves(m) && to.group.movable()):
 			of = append(of, m)
 		default:
 			others = append(others, m)
@@ -407,6 +411,7 @@ func (p *pass) look(v *view, to *side, b *budget) {
 		p.wants = true
 	case !v.fresh() && len(v.others) == 0:
 		w := p.slot(v.slot)
+		w.home, w.only = cmp.Or(w.home, p.awaited(v.slot)), false
 		p.make(v.slot, to, w.slept && (b.judged || !p.wakes()), "it has no machine")
 		b.judging = true
 	case len(v.of) == 0 && len(v.others) == 0:
@@ -416,70 +421,6 @@ func (p *pass) look(v *view, to *side, b *budget) {
 	default:
 		p.keep(v, to, b)
 	}
-}
-
-// replace has the machines of a slot that are otherwise replaced, once that may be.
-func (p *pass) replace(v *view, to *side, b *budget) {
-	leaves := !slices.ContainsFunc(v.others, func(m *Standing) bool { return !m.Leaves })
-	if to == p.old[to.group.Name] && !leaves { // of a release that was between: it waits until it is to be as now
-		p.revive(v.others[0])
-		return
-	}
-	p.wants = true
-	ofUse, w := p.ofUse(v.others[0]), p.slot(v.slot)
-	switch { // as the machines are spread they stay so, and ports that it frees are free there
-	case v.making:
-	case leaves:
-		w.home = ""
-	default:
-		w.home = p.home(v, to)
-	}
-	asleep := !slices.ContainsFunc(v.others,
-		func(m *Standing) bool { return !m.asleep() || p.held[m.ID] != nil })
-	two, none := to.group.surge(to.n)
-	why := "its machine is of another release"
-	if leaves {
-		why = "its machine must go from its worker"
-	}
-	switch {
-	case v.making:
-	case asleep && p.wakes() && !b.judged && b.judging: // one is enough to judge by
-	case to.group.Order() == StartFirst && b.more < two:
-		b.more++
-		b.judging = true
-		p.make(v.slot, to, asleep && (b.judged || !p.wakes()), why)
-	case !ofUse, b.none < none:
-		if ofUse {
-			b.none++
-		}
-		b.judging = true
-		w.slept, w.gave = asleep, ofUse
-		for _, m := range v.others {
-			p.remove(m, why+", and goes first")
-		}
-		return
-	}
-	p.keepOne(v.others)
-}
-
-// keepOne has one of a slot's machines that are to go stay until then.
-func (p *pass) keepOne(others []*Standing) {
-	for i, m := range others {
-		if i > 0 && p.ofUse(others[0]) {
-			p.remove(m, "another machine stands for "+m.slot().String())
-		} else if !p.progress.Undo { // what is undone need not run again
-			p.revive(m)
-		}
-	}
-}
-
-// ofUse reports whether a machine can stand for its replica until another does.
-func (p *pass) ofUse(m *Standing) bool { return settled(m) && p.held[m.ID] == nil && !p.removing(m) }
-
-// removing reports whether a machine is being removed.
-func (p *pass) removing(m *Standing) bool {
-	w := p.machines[m.ID]
-	return w != nil && w.busy && w.verb == Remove
 }
 
 // keep has the first of a slot's machines stay, and the others go once they may.
@@ -494,7 +435,11 @@ func (p *pass) keep(v *view, to *side, b *budget) {
 	switch {
 	case goes:
 		for _, m := range v.others {
-			p.remove(m, "one of the newer release stands for "+v.slot.String())
+			why := "one of the newer release stands for "
+			if p.leaves(m) {
+				why = "another machine stands for "
+			}
+			p.remove(m, why+v.slot.String())
 		}
 	case len(v.others) > 0:
 		rests := held || to.beside && v.ok

@@ -19,6 +19,7 @@ const (
 	WhyResume  = "resume"
 	WhyPromote = "promote"
 	WhySecrets = "secrets"
+	WhyMove    = "move"
 )
 
 // Head says what is wanted of a service now. It is replaced whole, and names the head that it was made from.
@@ -42,6 +43,7 @@ type Head struct {
 	Paused   bool     `json:"paused,omitempty"`   // no further machine is replaced
 	Booking  *Booking `json:"booking,omitempty"`  // that workers hold for its machines; nil: none
 	Command  bool     `json:"command,omitempty"`  // the rollout begins with its release's command
+	Moves    []MoveTo `json:"moves,omitempty"`    // machines that are to be at other workers; at most MaxMoves
 
 	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
 }
@@ -82,6 +84,7 @@ type Change struct {
 	Pause   bool           // no further machine is to be replaced
 	Promote int            // so many steps of a canary are over; 0: no more than before
 	Booking *Booking       // that workers hold for the machines of Release; nil: none
+	Moves   []MoveTo       // machines that are to be at other workers; others stay as they are
 	Why, By string
 	At      time.Time
 }
@@ -98,6 +101,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 	if h != nil {
 		n.Number, n.Parent = h.Number+1, h.ID()
 		n.aim(h, &c, p)
+		n.Moves = h.moved(&c)
 		for group, count := range h.Counts {
 			if g := release.Group(group); !renumbered(g, before, group) && g.checkCount(count) == nil {
 				n.Counts[group] = count
@@ -166,7 +170,7 @@ func (n *Head) aim(h *Head, c *Change, p Progress) {
 // Same reports whether h wants what its parent old does.
 func (h *Head) Same(old *Head) bool {
 	return h.Rollout == old.Rollout && h.Paused == old.Paused && h.Promoted == old.Promoted &&
-		maps.Equal(h.Counts, old.Counts) && maps.Equal(h.Hand, old.Hand)
+		maps.Equal(h.Counts, old.Counts) && maps.Equal(h.Hand, old.Hand) && slices.Equal(h.Moves, old.Moves)
 }
 
 // InForce returns what the machines of the service are to be while its rollout is so far: that of the head, or what was
@@ -216,7 +220,7 @@ func (h *Head) Check() error {
 			return err
 		}
 	}
-	return h.Booking.check()
+	return cmp.Or(h.checkMoves(), h.Booking.check())
 }
 
 // Follows reports whether h was made knowing of the head of an id, as far as is still kept.

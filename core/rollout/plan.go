@@ -175,7 +175,7 @@ func (p *pass) plan(to *side) GroupPlan {
 			r.Does, r.Why = p.differs(others[0], to)
 			r.Machine, r.Worker = others[0].ID, others[0].Worker
 			doubled++
-			leaves = leaves || slices.ContainsFunc(others, func(m *Standing) bool { return m.Leaves })
+			leaves = leaves || slices.ContainsFunc(others, p.leaves)
 		default:
 			created++
 			if silent := g.Silent(p.want.Workers); len(silent) > 0 {
@@ -220,6 +220,8 @@ const maxNames = 120
 func (p *pass) differs(m *Standing, to *side) (Does, string) {
 	old := p.old[to.group.Name]
 	switch {
+	case m.Spec == to.spec && !m.Leaves:
+		return Move, fmt.Sprintf("somebody wants it at worker %s", p.moves[m.ID])
 	case m.Spec == to.spec:
 		return Move, "its machine must go from its worker"
 	case old == nil || m.Spec != old.spec:

@@ -122,7 +122,8 @@ type Order struct {
 	Worker   cluster.WorkerID // that has it; of Make ""
 	Instance string           // that it must still have; of Make ""
 	Kill     bool             // of Remove: it is not up, so nothing is waited for
-	Home     cluster.WorkerID // of Make: the worker of the machine whose place it takes; "": none
+	Home     cluster.WorkerID // of Make: the worker where it is liked best; "": none
+	Only     bool             // of Make: it is made at Home or not at all
 	Booked   cluster.WorkerID // of Make: the worker that holds room for it under Token; "": none
 	Token    string
 	Asleep   bool   // of Make: it is not started
@@ -199,7 +200,8 @@ type slotWork struct {
 	began    time.Time        // since when there is to be a machine of a spec, and is none of use; zero: there is
 	beganFor string           // that spec
 	slept    bool             // its machine was asleep, and went first
-	home     cluster.WorkerID // where it was
+	home     cluster.WorkerID // where it was, or is to be
+	only     bool             // it is made there or not at all
 	gave     bool             // its machine went first in this rollout, and no other of use has come
 	took     string           // the machine of another group that went for it, until it has one of use; "": none did
 }
@@ -399,7 +401,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		}
 		w.at = now.Add(after(err, makeAgain, w.failures))
 		w.failures++
-		w.home = ""
+		w.home, w.only = "", false
 		return
 	}
 	w := s.machine(o.Machine)
@@ -450,7 +452,7 @@ func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
 		return
 	}
 	id := slot.MachineID(p.want.App, epoch, p.term.Member)
-	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home,
+	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home, Only: w.only,
 		Asleep: asleep && to.group.Wakeable(), Apart: to.apart,
 		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}

@@ -172,8 +172,11 @@ func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
 	if outcome == refused {
 		return fault.New(fault.Exhausted, "no_capacity", "no")
 	}
-	if o.Verb != Make {
+	switch {
+	case o.Verb != Make:
 		at = o.Worker
+	case o.Only:
+		at = o.Home
 	}
 	if in := w.obeyed[at]; o.Term.Compare(in) < 0 {
 		return &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in}
@@ -263,6 +266,7 @@ func TestAServiceIsKept(t *testing.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds")) * time.Second)
 			},
 			"scale": func(t *rapid.T) { w.scale("web", rapid.IntRange(0, 5).Draw(t, "replicas")) },
+			"move":  func(t *rapid.T) { w.moveAny(t) },
 			"deploy": func(t *rapid.T) {
 				w.deploy(rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, "image"),
 					map[string]int{"web": 2, rapid.SampledFrom([]string{"job", "web"}).Draw(t, "group"): 3})

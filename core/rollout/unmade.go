@@ -25,7 +25,9 @@ func (p *pass) unmadeYet() {
 	for slot, w := range p.slots {
 		to := p.goal[slot.Group]
 		if to == nil || w.why == nil || w.spec != to.spec || !p.wanted[slot] || w.failures < tellTries ||
-			slices.ContainsFunc(p.by[slot], func(m *Standing) bool { return m.Spec == to.spec }) {
+			slices.ContainsFunc(p.by[slot], func(m *Standing) bool {
+				return m.Spec == to.spec && !(p.leaves(m) && to.group.movable())
+			}) {
 			continue
 		}
 		f := Failure{Group: slot.Group, Index: slot.Index, Why: fault.Clip(w.why.Error(), maxUnmadeWhy)}

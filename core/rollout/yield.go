@@ -73,7 +73,7 @@ func (p *pass) free(v *view, to *side, b *budget) bool {
 			}
 			b.taking++
 		}
-		w.took, w.home = m.ID, m.Worker
+		w.took, w.home, w.only = m.ID, m.Worker, false
 		p.yield(m, v.slot, n)
 		return false
 	}

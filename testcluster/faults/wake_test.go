@@ -339,7 +339,7 @@ func churn(t *testing.T, ms []*faults.Member, k, i int, did map[string]int) {
 		done("start", err)
 	}
 	if i%3 == 1 {
-		moved, err := next().Move(ctx, shop, id)
+		moved, err := next().Move(ctx, shop, id, "")
 		if done("move", err) {
 			id = moved.Machine.ID
 		}
