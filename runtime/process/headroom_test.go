@@ -50,7 +50,8 @@ func TestNoProcessesLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now := reaperPID(t, dir); now != pid {
-			t.Fatalf("the reaper ended when there was no process left for start %d: %d, was %d", i, now, pid)
+			t.Fatalf("the reaper ended when there was no process left for start %d: %d, was %d: %s", i, now, pid,
+				crash(filepath.Join(dir, reaper.LogFile)))
 		}
 	}
 	if refused == 0 {
@@ -60,4 +61,19 @@ func TestNoProcessesLeft(t *testing.T) {
 	if err := begin("again"); err != nil {
 		t.Errorf("with processes left again: %v", err)
 	}
+}
+
+// crash is what Go's runtime wrote into a log at the end of a process: the log's own lines are JSON.
+func crash(log string) string {
+	raw, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasPrefix(line, "{") && out.Len() < 16<<10 {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
 }

@@ -124,8 +124,11 @@ const (
 	minHeadroom  = 16 // processes that others may make while a thread is made
 
 	// idleThreads are the Go runtime's own, made beforehand: it makes one when more calls wait in the kernel than it has
-	// threads for. One that parks is taken from them and ends, so that they are made again.
+	// threads for. One that parks is taken from them and ends. Below idleThreads they are made again, moreThreads more than
+	// that at once: while the runtime makes one, what machines take meanwhile ends the process, so that it is to be rare.
+	// It tries for 0.2 s.
 	idleThreads = 16
+	moreThreads = 8
 )
 
 // newThreads gives what parks threads in the groups of a tree.
@@ -141,9 +144,7 @@ func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Lo
 func newThreadsWithin(ctx context.Context, headroom func() int64, v *space.View, log *slog.Logger) *threads {
 	p := &threads{log: log, view: v, headroom: headroom, ready: make(chan *parkedThread, readyThreads),
 		low: make(chan struct{}, 1)}
-	if p.fits() {
-		warm(idleThreads)
-	}
+	p.warm(p.lacking(), moreThreads+readyThreads) // before a machine is there that could take the room
 	p.low <- struct{}{}
 	go p.keep(ctx)
 	return p
@@ -159,7 +160,20 @@ func (p *threads) lacking() int64 {
 }
 
 // fits reports whether a thread may be made: beside those that the Go runtime lacks, should it want them all.
-func (p *threads) fits() bool { return p.headroom() >= minHeadroom+p.lacking() }
+func (p *threads) fits() bool { return p.allows(p.lacking()) }
+
+// allows reports whether so many threads may be made.
+func (p *threads) allows(n int64) bool { return p.headroom() >= minHeadroom+n }
+
+// warm has the Go runtime make the threads that it lacks, and more than that where there is room.
+func (p *threads) warm(lacks, more int64) {
+	switch {
+	case p.allows(lacks + more):
+		warm(idleThreads + int(more))
+	case p.allows(lacks):
+		warm(idleThreads)
+	}
+}
 
 // warm has the Go runtime make threads, which it keeps.
 func warm(n int) {
@@ -272,8 +286,8 @@ func (p *threads) keep(ctx context.Context) {
 			}
 			p.back(s)
 		}
-		if p.lacking() > 0 && p.fits() {
-			warm(idleThreads)
+		if n := p.lacking(); n > 0 {
+			p.warm(n, moreThreads)
 		}
 	}
 }

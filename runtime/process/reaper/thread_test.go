@@ -50,3 +50,24 @@ func TestThreadsThatEnd(t *testing.T) {
 	room.Store(minHeadroom + 1000 + idleThreads)
 	use(1)
 }
+
+// TestThreadsAreMadeBeforehand: those that park are taken from those that there are, so that none has to be made once
+// machines may take all the room.
+func TestThreadsAreMadeBeforehand(t *testing.T) {
+	p := newThreadsWithin(t.Context(), proc.Headroom, nil, slog.New(slog.DiscardHandler))
+	count := func() int {
+		st, err := proc.Read(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Threads
+	}
+	before := count()
+	waittest.Until(t, "they are parked", func() bool { return len(p.ready) == readyThreads })
+	if n := p.lacking(); n > 0 {
+		t.Errorf("the Go runtime lacks %d", n)
+	}
+	if now := count(); now > before {
+		t.Errorf("%d threads were made after the first %d", now-before, before)
+	}
+}
