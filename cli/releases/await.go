@@ -124,16 +124,18 @@ func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		well[x.Index] = well[x.Index] || x.Machine != "" && (x.Ready || x.Asleep) && !(fresh && x.Old)
-		if lacks := cmp.Or(x.Unmade, x.Unfit); why == "" && lacks != "" && (!x.Old || x.Unmade != "") {
+		if lacks := cmp.Or(x.Unmade, x.Unfit); why == "" && lacks != "" && !x.Extra &&
+			(!x.Old || x.Unmade != "") {
 			why = ", " + lacks
 		}
 	}
-	for i := range g.Wanted {
-		if !well[i] {
-			n++
+	n = g.Wanted
+	for index := range g.WantedSlots() { // one that lacks altogether is not among them
+		if well[index] {
+			n--
 		}
 	}
-	return n, why
+	return max(0, n), why
 }
 
 // progressText says how far it is.

@@ -89,6 +89,12 @@ func TestAwaitRollout(t *testing.T) {
 	going := unsaid(func(*api.SlotStatus) {})
 	going.Groups[1].Slots = append(going.Groups[1].Slots,
 		api.SlotStatus{Index: 2, Machine: "m9", State: machine.Stopping, Old: true, Extra: true})
+	fewer := at(rollout.RolledDone, 3) // after a scale: those that stay need not be the first
+	for i := range fewer.Groups[1].Slots {
+		fewer.Groups[1].Slots[i].Index += 2
+	}
+	fewer.Groups[1].Slots = append(fewer.Groups[1].Slots, api.SlotStatus{Index: 0, Machine: "m9", Extra: true,
+		Held: "it died"})
 	for name, x := range map[string]struct {
 		all   []api.ServiceStatus
 		group string
@@ -113,6 +119,7 @@ func TestAwaitRollout(t *testing.T) {
 			all: []api.ServiceStatus{coming, at(rollout.RolledDone, 3)}},
 		"done, and this member has an old machine on its way out": {
 			all: []api.ServiceStatus{going, at(rollout.RolledDone, 3)}},
+		"done, and others than the first were kept": {all: []api.ServiceStatus{fewer}},
 		"waiting for a promote": {all: []api.ServiceStatus{with(at(rollout.RolledWaiting, 3),
 			func(x *api.SlotStatus) { x.Old = true })}},
 		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},

@@ -176,7 +176,7 @@ func noteText(x *api.SlotStatus) string {
 // given returns why a group does not become ready by itself: a machine of it is held; nil where none is.
 func given(app string, g *api.GroupStatus) error {
 	for _, x := range g.Slots {
-		if x.Held != "" && !x.Old {
+		if x.Held != "" && !x.Old && !x.Extra {
 			return fault.New(fault.Precondition, "held", "%s, so replica %d of group %s of %s is not ready: see "+
 				"\"souk logs %s\"", x.Held, x.Index, g.Name, app, x.Machine)
 		}
