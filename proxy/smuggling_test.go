@@ -503,15 +503,21 @@ func TestSmugglingOverHTTP2(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		t.Run(way, func(t *testing.T) {
 			r, rec := newRecorded(t, way)
-			for _, a := range list {
+			answered := 0
+			for i, a := range list {
 				f := r.frames()
 				status := f.ask(a.fields, a.body)
 				f.c.Close()
-				seen, _ := rec.take()
-				if want := status == "200"; len(seen) > 1 || want && len(seen) == 0 {
-					t.Errorf("%v is answered %q; the machine saw %v", a.fields, status, seen)
+				if status == "200" {
+					answered++
 				}
-				if len(seen) > 0 && strings.Contains(seen[0], "smuggled") {
+				// One whose stream was ended may be seen while the next is asked.
+				seen, total := rec.take()
+				if asked := i + 1; total > asked || total < answered {
+					t.Errorf("%v is answered %q; the machine saw %v, %d of %d asked and %d answered", a.fields, status,
+						seen, total, asked, answered)
+				}
+				if strings.Contains(strings.Join(seen, " "), "smuggled") {
 					t.Errorf("%v passes: %v", a.fields, seen)
 				}
 			}
