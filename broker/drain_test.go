@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -121,6 +122,14 @@ func TestMoveTo(t *testing.T) {
 	in := Intent{App: "a", Launch: relaunch(m, "00000000000009"), At: "w2"}
 	if err := b.Takes(t.Context(), in, m.ID, "w1"); err == nil || !strings.Contains(err.Error(), no) {
 		t.Fatal(err)
+	}
+	for _, to := range []cluster.WorkerID{"w2", "w3"} { // whichever it likes best
+		f := newFakeFleet("w1", "w2", "w3")
+		m := f.seat(t, "w1", "00000000000001")
+		out, err := f.broker(nil).Move(t.Context(), Machine{Machine: m, At: f.workers["w1"]}, to)
+		if err != nil || out.Machine.Worker != to {
+			t.Fatalf("%s: %+v, %v", to, out, err)
+		}
 	}
 	in.At = "w3"
 	if err := b.Takes(t.Context(), in, m.ID, "w1"); err != nil || len(f.workers["w3"].rows) != 0 {

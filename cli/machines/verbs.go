@@ -156,7 +156,8 @@ func Stop(c *cli.Env) *cobra.Command {
 	v := new(verbFlags)
 	cmd := &cobra.Command{Use: "stop MACHINE...", Short: "Stop machines: a signal, a grace, then a kill",
 		Long: "Stop machines: a signal, a grace, then a kill. A machine with services gets no more requests first, " +
-			"and those that it has are answered, which may take as long as the grace.",
+			"and those that it has are answered, which may take as long as the grace. A request for a service with " +
+			"autostart starts it again, where no other machine can take that.",
 		Example: "  souk stop web\n  souk stop web --signal SIGTERM --grace 30s"}
 	return v.register(
 		verb(c, cmd, v, machine.Stopped, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {

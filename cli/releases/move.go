@@ -211,6 +211,8 @@ func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over
 		return "", false, stays("no machine can be made for it at %s: %s", w.to, old.Unmade)
 	case next == nil:
 		return "another is to be made at " + string(w.to), false, nil
+	case next.Held != "":
+		return "", false, stays("its next machine does not run at %s: %s", next.Worker, next.Held)
 	case !well:
 		return fmt.Sprintf("%s is coming up at %s%s", next.Machine, next.Worker, because(next)), false, nil
 	}

@@ -28,7 +28,7 @@ machines of one printed, of one that failed for a day.
 
   STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
          again; overtaken was made at the same time as another, on two sides of a cut of the network, and lost
-  WHY    deploy, scale, restart, rollback, pause, resume, promote or secrets
+  WHY    deploy, scale, restart, rollback, pause, resume, promote, secrets or move
   GROUPS how many machines of each group were wanted
   IMAGE  what they run`,
 		Example: "  souk releases shop\n  souk releases shop 3f9a01\n  souk releases shop 3f9a01 --toml > souk.toml\n" +
