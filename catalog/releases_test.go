@@ -48,6 +48,29 @@ func (x *teller) deploy(t *testing.T, app, note string) *rollout.Head {
 	return h
 }
 
+// TestMove: a move is wanted by a head of its own, which begins no rollout, and asked for again it writes nothing.
+func TestMove(t *testing.T) {
+	x := withApp(t, "shop")
+	stands := func(string) bool { return true }
+	to := []rollout.MoveTo{{Machine: "m1", Group: "web", To: "b"}}
+	if _, err := x.Move("shop", to, stands, "ann", morning); fault.CodeOf(err) != "no_service" {
+		t.Fatalf("a move without a release: %v", err)
+	}
+	one := x.deploy(t, "shop", "1")
+	h, err := x.Move("shop", to, stands, "ann", morning)
+	if err != nil || h.Number != 2 || h.Rollout != one.Rollout || h.Why != rollout.WhyMove || h.By != "ann" ||
+		h.MovesTo(morning, "m1", "a") != "b" {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if again, err := x.Move("shop", to, stands, "ann", morning.Add(time.Second)); err != nil || again != h {
+		t.Fatalf("the same again wrote %+v, %v", again, err)
+	}
+	h, err = x.Move("shop", []rollout.MoveTo{{Machine: "m1", Group: "web"}}, stands, "ann", morning)
+	if err != nil || h.Number != 3 || len(h.Moves) != 0 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+}
+
 func TestDeployAndScale(t *testing.T) {
 	x := withApp(t, "shop")
 	if _, err := x.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err, fault.NotFound) ||

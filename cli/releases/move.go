@@ -39,7 +39,8 @@ A machine with a volume stays, as the volume does. One that is at the host alrea
 		Example: "  souk move web/0 --to fra-2\n  souk move worker-1 --to fra-2 --json",
 		Args:    cli.Args(1, 1, "a machine, by id, name or replica")}
 	cmd.Flags().StringVar((*string)(&to), "to", "", "the host that is to have it")
-	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to wait until it is there; then it stays")
+	cmd.Flags().DurationVar(&patience, "timeout", patience,
+		"how long a replica may take until it is there; then it stays")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		switch {
 		case to == "":
@@ -154,6 +155,9 @@ func (w *moving) look(ctx context.Context, end time.Time) (string, error) {
 			return "", err
 		case over:
 			return next.Machine, nil
+		case time.Now().After(end) && old == nil:
+			return "", fault.New(fault.Timeout, "gone", "%s of %s is not at %s, and has gone from %s: the time that "+
+				"it had is over, and %s", w.slot, w.app, w.to, w.from, text)
 		case time.Now().After(end):
 			return "", fault.New(fault.Timeout, "stays", "%s of %s stays at %s: the time that it had is over, and %s",
 				w.slot, w.app, w.from, text)
