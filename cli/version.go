@@ -50,15 +50,16 @@ func buildOf(info *debug.BuildInfo) (b Build) {
 	return b
 }
 
-// Text tells of a build in words.
-func (b Build) Text() string {
-	if b.Commit == "" {
-		if b.Version != unversioned {
-			return b.Version // installed with go install, or built of a module
-		}
-		return unversioned + `, built without its commit: "make build" in a git checkout notes it, "go run" does not`
+// Source says of which commit a build is, or why that is not known.
+func (b Build) Source() string {
+	switch {
+	case b.Commit == "" && b.Version == unversioned:
+		return `built without its commit, which "make build" in a git checkout notes, and "go run" does not, nor Go in a ` +
+			"worktree of git"
+	case b.Commit == "": // installed with go install, or built of a module
+		return ""
 	}
-	text := b.Version + ", commit " + b.Commit
+	text := "commit " + b.Commit
 	if b.At != "" {
 		text += " of " + b.At
 	}

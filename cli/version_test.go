@@ -12,26 +12,25 @@ func TestBuildOf(t *testing.T) {
 		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: commit},
 			{Key: "vcs.time", Value: "2026-11-27T19:07:24Z"}, {Key: "vcs.modified", Value: changed}}
 	}
+	const none = `built without its commit, which "make build" in a git checkout notes, and "go run" does not, nor Go in a ` +
+		"worktree of git"
+	of := "commit " + commit + " of 2026-11-27T19:07:24Z"
 	for _, c := range []struct {
 		version  string
 		settings []debug.BuildSetting
 		want     string
-		text     string
+		source   string
 	}{
-		{"(devel)", nil, "devel",
-			`devel, built without its commit: "make build" in a git checkout notes it, "go run" does not`},
-		{"", nil, "devel", `devel, built without its commit: "make build" in a git checkout notes it, "go run" does not`},
-		{"(devel)", vcs("false"), "devel-7c24b53e5678",
-			"devel-7c24b53e5678, commit " + commit + " of 2026-11-27T19:07:24Z"},
-		{"v0.0.0-20261127190724-7c24b53e5678", vcs("false"), "v0.0.0-20261127190724-7c24b53e5678",
-			"v0.0.0-20261127190724-7c24b53e5678, commit " + commit + " of 2026-11-27T19:07:24Z"},
-		{"v1.2.3+dirty", vcs("true"), "v1.2.3+dirty",
-			"v1.2.3+dirty, commit " + commit + " of 2026-11-27T19:07:24Z, with changes that are not committed"},
-		{"v1.2.3", nil, "v1.2.3", "v1.2.3"},
+		{"(devel)", nil, "devel", none},
+		{"", nil, "devel", none},
+		{"(devel)", vcs("false"), "devel-7c24b53e5678", of},
+		{"v0.0.0-20261127190724-7c24b53e5678", vcs("false"), "v0.0.0-20261127190724-7c24b53e5678", of},
+		{"v1.2.3+dirty", vcs("true"), "v1.2.3+dirty", of + ", with changes that are not committed"},
+		{"v1.2.3", nil, "v1.2.3", ""},
 	} {
 		b := buildOf(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings})
-		if b.Version != c.want || b.Text() != c.text {
-			t.Errorf("%q: %q, %q", c.version, b.Version, b.Text())
+		if b.Version != c.want || b.Source() != c.source {
+			t.Errorf("%q: %q, %q", c.version, b.Version, b.Source())
 		}
 	}
 }

@@ -18,8 +18,8 @@ func Version(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "version",
 		Short: "Print the version of this program, and of the server when one answers",
 		Long: `Print the version of this program: the release that it is, else one that is made of the commit and its date, as Go
-notes them where it builds in a git checkout ("make build", "go build"); "go run" notes none, nor does a build where
-GOFLAGS has -buildvcs=false. Where a server answers, its version is printed, too.`,
+notes them where it builds in a git checkout ("make build", "go build"); "go run" notes none, nor does Go in a worktree of
+git, or where GOFLAGS has -buildvcs=false ("make build" notes them then, too). Where a server answers, its version is printed, too.`,
 		Example: "  souk version\n  souk version --json\n  souk version --sbom > souk.cdx.json",
 		Args:    cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +42,10 @@ GOFLAGS has -buildvcs=false. Where a server answers, its version is printed, too
 				c.JSONLine(c.Out, v)
 				return nil
 			}
-			c.Printf("souk %s (%s)\n", v.Text(), v.Go)
+			fmt.Fprintf(c.Out, "souk %s (%s)\n", v.Version, v.Go)
+			if from := v.Source(); from != "" {
+				c.Printf("  %s\n", from)
+			}
 			if v.Server != nil {
 				fmt.Fprintf(c.Out, "server %s (%s)\n", v.Server.Version, v.Server.Go)
 			}
