@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/wait"
 )
@@ -95,6 +96,7 @@ type Services struct {
 	patient time.Time                 // no worker is awaited after that
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
 	begun   map[string]uint64         // the highest term that this process has begun, by the app's id
+	last    map[string]uint64         // the highest term that was heard of, by the app's name; see remembers
 	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
 
@@ -115,8 +117,9 @@ func New(o Options) *Services {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Services{o: o, apps: map[string]*kept{}, begun: map[string]uint64{}, doubted: map[cluster.WorkerID]bool{},
-		watch: watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
+	return &Services{o: o, apps: map[string]*kept{}, begun: map[string]uint64{}, last: map[string]uint64{},
+		doubted: map[cluster.WorkerID]bool{},
+		watch:   watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
 		ends: make(chan func(time.Time), mostUnder)}
 }
 
@@ -234,6 +237,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		k.steward = nil
 		return k.writing
 	}
+	s.remembers(k.app, wanted.Tenure.Term.Number)
 	if !s.knows(now) {
 		k.due = later(s.quiet, now.Add(time.Second))
 		return true
@@ -316,11 +320,25 @@ func (s *Services) term(least uint64, of *rollout.Steward, wanted *catalog.Servi
 	if newest := wanted.Tenure.Term; newest.Member != s.o.Self {
 		least = max(least, newest.Number+1)
 	}
+	if wanted.Tenure.Term.IsZero() {
+		least = max(least, s.last[wanted.App.Name]+1)
+	}
 	if of.Term().IsZero() {
 		least = max(least, s.begun[wanted.App.ID]+1)
 	}
 	s.begun[wanted.App.ID] = least
 	return cluster.Term{Number: least, Member: s.o.Self}
+}
+
+// mostLast bounds the apps whose last term is remembered.
+const mostLast = 1 << 16
+
+// remembers notes a term of an app. It is remembered when the app is gone: workers go on to refuse what is lower, so that
+// the first term of another app of that name is to be higher.
+func (s *Services) remembers(app string, term uint64) {
+	if _, known := s.last[app]; term > s.last[app] && (known || len(s.last) < mostLast) {
+		s.last[app] = term
+	}
 }
 
 // knows reports whether this process has heard by now what the others have.
@@ -366,11 +384,11 @@ func (s *Services) order(ctx context.Context, k *kept, wanted *catalog.Service, 
 	}
 	s.begin(ctx, func() func(time.Time) {
 		err := s.o.Hands.CarryOut(ctx, k.app, r, o)
-		if ctx.Err() == nil {
-			s.note(k.app, &o, err)
-		}
 		return func(now time.Time) {
 			steward.Done(now, &o, err)
+			if ctx.Err() == nil {
+				s.note(k.app, &o, err, steward.Outbid())
+			}
 			s.changed(k.app)
 		}
 	})
@@ -381,22 +399,32 @@ func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
 	steward, term := k.steward, k.steward.Term()
 	s.begin(ctx, func() func(time.Time) {
 		has, err := s.o.Hands.Obey(ctx, k.app, term, worker)
-		if err != nil && ctx.Err() == nil {
-			s.o.Log.Warn("a worker does not obey the steward of a service yet", "app", k.app, "worker", worker, "term",
-				term, "err", err)
-		}
 		return func(now time.Time) {
 			steward.Obeyed(now, term, worker, has, err)
+			if err != nil && ctx.Err() == nil {
+				s.o.Log.Log(ctx, levelOf(err, steward.Outbid()), "a worker does not obey the steward of a service yet",
+					"app", k.app, "worker", worker, "term", term, "err", err)
+			}
 			s.changed(k.app)
 		}
 	})
 }
 
+// levelOf returns how an order that failed is logged. That a worker has obeyed a higher term is nothing wrong where it is
+// the first time: another member carried the service before, or an app of its name, and the steward's next term is higher.
+// outbid is how often that came in a row.
+func levelOf(err error, outbid int) slog.Level {
+	if fault.CodeOf(err) == rollout.CodeOldTerm && outbid <= 1 {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
 // note logs what came of an order.
-func (s *Services) note(app string, o *rollout.Order, err error) {
+func (s *Services) note(app string, o *rollout.Order, err error, outbid int) {
 	if err != nil {
-		s.o.Log.Warn("a service is not as it is wanted yet", "app", app, "replica", o.Slot().String(), "order", o.Verb,
-			"machine", o.Machine, "err", err)
+		s.o.Log.Log(context.Background(), levelOf(err, outbid), "a service is not as it is wanted yet", "app",
+			app, "replica", o.Slot().String(), "order", o.Verb, "machine", o.Machine, "err", err)
 		return
 	}
 	s.o.Log.Info("a service was changed", "app", app, "replica", o.Slot().String(), "order", o.Verb, "machine",

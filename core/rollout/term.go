@@ -43,6 +43,9 @@ func (r *rivalry) outbid(now time.Time) {
 	r.until = now.Add(min(yieldFor<<min(r.times-2, 8), mostYield))
 }
 
+// Outbid returns how often in a row the steward was told that another member's higher term is in force.
+func (s *Steward) Outbid() int { return s.rivalry.times }
+
 // first reports whether the steward goes before the member that outbids it. Both say the same.
 func (r *rivalry) first() bool {
 	return r.rival != "" && stewards([]cluster.WorkerID{r.self, r.rival}, r.app)[0] == r.self
