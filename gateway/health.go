@@ -113,7 +113,7 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 			f.OK, f.Have = false, "removed, and its agent runs on: "+f.Have
 			f.Advice = "end its agent, or let it join anew (souk token join --id " + string(m.ID) + ", then souk join)"
 		case m.Removed:
-			f.OK, f.Have = true, "removed, and not heard any more"
+			continue // it is told of below
 		case m.State == cluster.MemberDead:
 			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
 		case m.State == cluster.MemberLeft:
@@ -141,6 +141,10 @@ func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
 		parts = a.cluster.Parts()
 	}
+	removed := map[cluster.WorkerID]bool{}
+	for _, r := range a.cluster.Removed() {
+		removed[r.Member] = true
+	}
 	for _, p := range parts {
 		f := api.HealthFinding{Member: p.Worker, Check: "staleness", OK: p.Age < maxStale &&
 			!p.Gap, Have: fmt.Sprintf("what is known of it is %v old", p.Age.Round(time.Millisecond))}
@@ -149,6 +153,9 @@ func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 		}
 		if p.State == cluster.MemberLeft {
 			f.OK = true
+		}
+		if removed[p.Worker] {
+			continue
 		}
 		if !f.OK {
 			f.Advice = "its machines may be others than shown"

@@ -321,11 +321,20 @@ func TestClusterHealth(t *testing.T) {
 	if r := s.want(200, "GET", "/v1/souk/removed", nil); !strings.Contains(r.raw, "sold") {
 		t.Fatal(r.raw)
 	}
+	// gossip forgets it later
+	c.members[1].State, c.members[1].Removed, c.parts[1].Age = cluster.MemberDead, true, time.Hour
+	var h api.Health
+	s.want(200, "GET", "/v1/souk/health", nil).into(t, &h)
+	for _, f := range h.Findings {
+		if f.Member == "w2" && (!f.OK || f.Check == "member" || f.Check == "staleness") {
+			t.Errorf("a member that was removed has a finding: %+v", f)
+		}
+	}
 	if s.want(200, "POST", "/v1/souk/leave", nil); !c.left {
 		t.Fatal("it stayed")
 	}
 	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) ||
-		!strings.Contains(r.raw, `souk_members{state="alive"} 2`) ||
+		!strings.Contains(r.raw, `souk_members{state="dead"} 1`) ||
 		!strings.Contains(r.raw, `souk_member_calls_total{call="grant"} 3`) {
 		t.Fatal("no metrics of the cluster")
 	}

@@ -162,6 +162,7 @@ func (m *Member) Learn(ctx context.Context, from cluster.WorkerID) error {
 		return err
 	}
 	index := m.cluster.Index()
+	remover{m}.refresh() // who was removed is shown nowhere any more
 	m.catchUp()
 	return m.imports.await(ctx, index)
 }

@@ -3,6 +3,7 @@ package member
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -105,6 +106,32 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 	if a.far("m2") != nil || a.hostOf(a.fleet.Snapshot(), "m2").IsValid() {
 		t.Error("a member that was removed by force is still shown")
+	}
+}
+
+// TestARemovalIsShownAtOnce: a member that was asked to learn what another knows shows none of whom that one removed.
+func TestARemovalIsShownAtOnce(t *testing.T) {
+	t.Parallel()
+	x := newTown(t)
+	a := x.add("m1")
+	b := x.add("m2")
+	c := x.add("m3")
+	x.meet()
+	b.end()
+	waittest.Until(t, "m2 is dead", func() bool { return a.unheard("m2") && c.unheard("m2") })
+	// What m3 minds by itself waits for a moment after each change.
+	if _, err := c.cluster.Objects().Put(KindDoor, "m3", 1, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Remove(cluster.Removal{Member: "m2", At: time.Now()}, false); err != nil {
+		t.Fatal(err)
+	}
+	c.imports.reached(math.MaxUint64) // nothing is imported here
+	if err := c.Learn(t.Context(), "m1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, shown := c.fleet.Snapshot().Worker("m2"); shown {
+		t.Error("m3 shows m2, which m1 has removed")
 	}
 }
 
