@@ -177,6 +177,7 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
+	next.serves()
 	a.print(c, time.Since(begin))
 	service.say(log, "READY=1", fmt.Sprintf("member %s is ready, its API at %s", a.m.ID(), a.doors.addr))
 	defer context.AfterFunc(ctx, func() {

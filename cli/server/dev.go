@@ -144,6 +144,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err := doors.tell(dir); err != nil {
 		return errors.Join(err, doors.close(), n.Close())
 	}
+	next.serves()
 	printReady(ctx, c, dir, doors, n, plans, containers, &requests, time.Since(begin), o.dir == "")
 	calm(ctx, c, log)
 	err = n.Run(ctx, doors.listeners...)

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -23,12 +25,15 @@ type succession struct {
 	env   []string // with the service manager's socket, which what this process starts does not get
 	due   atomic.Bool
 	life  context.Context //nolint:containedctx // of this process: who ends it wants no successor
+	log   *slog.Logger
+	up    chan struct{} // closed when this program serves
 }
 
 // Bounds of an upgrade.
 const (
 	settledAfter = 10 * time.Second // from the start until listeners of the program before are closed that nobody wants
 	tryTime      = 20 * time.Second // for the new program to say its version
+	pipeTime     = time.Second      // from its end until its output is given up
 	leaveTime    = 2 * time.Second  // for a reaper to answer
 )
 
@@ -45,40 +50,76 @@ func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *su
 			"what the program before left open cannot be taken over: start souk again")
 	}
 	time.AfterFunc(settledAfter, doors.Settled)
-	s := &succession{doors: doors, exe: exe, env: os.Environ(), life: ctx}
+	s := &succession{doors: doors, exe: exe, env: os.Environ(), life: ctx, log: log,
+		up: make(chan struct{})}
 	ctx, end := context.WithCancel(ctx)
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR2)
-	go func() {
-		defer signal.Stop(asked)
-		for {
-			select {
-			case <-asked:
-			case <-ctx.Done():
-				return
-			}
-			if err := s.prepare(ctx); err != nil {
-				log.Error("the program cannot take this one's place, which goes on", "program", exe, "err", err)
-				continue
-			}
-			end()
-		}
-	}()
+	signal.Notify(asked, syscall.SIGUSR2) // to the end of the process: by default it would kill one that ends
+	go s.follow(ctx, asked, end)
 	return ctx, s, nil
 }
 
-// prepare sees that the new program runs at all, and keeps the listeners for it.
-func (s *succession) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+// serves says that this program serves: from now on another may take its place. One asked for before waits, for what is half
+// begun can only end with an error.
+func (s *succession) serves() { close(s.up) }
+
+// follow calls end once a program that was asked for can take this one's place.
+func (s *succession) follow(ctx context.Context, asked <-chan os.Signal, end func()) {
+	select {
+	case <-s.up:
+	case <-s.life.Done():
+		return
+	}
+	for {
+		select {
+		case <-asked:
+		case <-s.life.Done():
+			return
+		}
+		if s.due.Load() {
+			s.log.Info("another program takes this one's place already, as soon as requests under way have ended",
+				"program", s.exe)
+			continue
+		}
+		version, err := s.prepare(ctx, tryTime)
+		if err != nil {
+			s.log.Error("the program cannot take this one's place, which goes on", "program", s.exe, "err", err)
+			continue
+		}
+		s.log.Info("another program takes this one's place", "program", s.exe, "version", version)
+		end()
+	}
+}
+
+// prepare sees that the new program runs at all and is a souk, returns its version, and keeps the listeners for it.
+func (s *succession) prepare(ctx context.Context, within time.Duration) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, s.exe, "version").CombinedOutput(); err != nil {
-		return fault.Wrap(err, fault.Precondition, "upgrade", "%s version failed: %.200q", s.exe, out)
+	cmd := exec.CommandContext(ctx, s.exe, "version", "--json")
+	cmd.WaitDelay = pipeTime // what it has started may keep its output open
+	var said, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &errs
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return "", fault.New(fault.Precondition, "upgrade", "%s did not say its version within %v", s.exe, within)
+	case err != nil:
+		return "", fault.Wrap(err, fault.Precondition, "upgrade", "%s version failed: %.200q", s.exe,
+			append(errs.Bytes(), said.Bytes()...))
+	}
+	var v struct {
+		Version string `json:"version"`
+		Go      string `json:"go"`
+	}
+	if err := json.Unmarshal(said.Bytes(), &v); err != nil || v.Version == "" || v.Go == "" {
+		return "", fault.New(fault.Precondition, "upgrade",
+			"%s is no souk: asked for its version it says %.200q; put a build of souk there", s.exe, said.Bytes())
 	}
 	if err := s.doors.Leave(); err != nil {
-		return fault.Wrap(err, fault.Internal, "upgrade", "the listeners cannot be kept open")
+		return "", fault.Wrap(err, fault.Internal, "upgrade", "the listeners cannot be kept open")
 	}
 	s.due.Store(true)
-	return nil
+	return v.Version, nil
 }
 
 // leave has what is there for machines end with a server that has no successor, where there are none, and returns how
@@ -103,6 +144,7 @@ func (s *succession) done(err error, stopped func()) error {
 		stopped()
 		return err
 	}
+	signal.Ignore(syscall.SIGUSR2) // execve keeps that: until the next program listens the signal would kill it
 	berr := s.doors.Become(s.exe, os.Args, s.env)
 	return fault.Wrap(berr, fault.Internal, "upgrade", "%s did not take this program's place: start souk again", s.exe)
 }

@@ -108,6 +108,24 @@ func (u *upgraded) upgrade() {
 	}
 }
 
+// again asks for successors without a pause, until one is there: the signal kills no process whose place is being taken.
+func (u *upgraded) again() {
+	u.t.Helper()
+	ready := make(chan error, 1)
+	go func() { _, err := u.said.ReadBytes('\n'); ready <- err }()
+	for asked := time.NewTicker(2 * time.Millisecond); ; {
+		u.upgrade()
+		select {
+		case err := <-ready:
+			if asked.Stop(); err != nil {
+				u.t.Fatalf("it ended: %v\n%s", err, u.errs.String())
+			}
+			return
+		case <-asked.C:
+		}
+	}
+}
+
 func (u *upgraded) client() *client.Client {
 	token, err := os.ReadFile(u.api.Token)
 	if err != nil {
@@ -243,4 +261,6 @@ func TestNoRequestFailsInAnUpgrade(t *testing.T) {
 	if _, err := u.client().Machine(t.Context(), live.App, m.ID); err != nil {
 		t.Errorf("it does not go on: %v", err)
 	}
+	u.install(u.exe)
+	u.again()
 }
