@@ -79,6 +79,10 @@ func (c *gangLayout) launch(base *machine.Launch, member int) *machine.Launch {
 			l.Config.Env[name] = value
 		}
 	}
+	if l.Config.Metadata == nil {
+		l.Config.Metadata = map[string]string{}
+	}
+	l.Config.Metadata[machine.MetadataGang], l.Config.Metadata[machine.MetadataRank] = c.id, strconv.Itoa(rank)
 	list := base64.StdEncoding.EncodeToString([]byte(strings.Join(c.hosts, "\n") + "\n"))
 	l.Config.Files = append(l.Config.Files, machine.File{GuestPath: "/" + HostFile, RawValue: &list})
 	return l

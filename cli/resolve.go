@@ -21,7 +21,11 @@ import (
 // Find returns the machine with exactly this id or exactly this name: never one whose id merely begins so. Without an
 // app every app is searched. A destroyed machine is found by its id only. GROUP/INDEX is the machine that stands for a
 // replica: of the app that is given, else of the app of this directory's souk.toml, else of the only app that has it.
+// gang/ID is the machine of a gang, where it has one; see Members.
 func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine.Machine, error) {
+	if machine.IsGang(ref) {
+		return c.onlyOfGang(ctx, cl, ref)
+	}
 	if machine.IsSlot(ref) {
 		return findReplica(ctx, cl, cmp.Or(c.AppGiven(), FolderApp()), ref)
 	}
@@ -192,6 +196,9 @@ func (c *Env) EachOr(ctx context.Context, refs []string, other func(context.Cont
 	f func(context.Context, *client.Client, *machine.Machine) error) error {
 	cl, err := c.Client()
 	if err != nil {
+		return err
+	}
+	if refs, err = c.Members(ctx, cl, refs); err != nil {
 		return err
 	}
 	var errs []error

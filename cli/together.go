@@ -23,14 +23,17 @@ type part struct {
 // given is shown whole, in the order of the references.
 func (c *Env) Together(ctx context.Context, refs []string,
 	f func(context.Context, *Env, *client.Client, *machine.Machine) error) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if refs, err = c.Members(ctx, cl, refs); err != nil {
+		return err
+	}
 	if len(refs) == 1 { // on the terminal itself, with its progress
 		return c.Each(ctx, refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			return f(ctx, c, cl, m)
 		})
-	}
-	cl, err := c.Client()
-	if err != nil {
-		return err
 	}
 	parts := make([]part, len(refs))
 	for i := range parts {

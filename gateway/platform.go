@@ -301,7 +301,7 @@ func withinBytes(page []listed, most int) []listed {
 const linesPerPage = 10_000
 
 // listLines pages through the machines of all apps, or of one, in one line each. Those of a name are those that stand
-// for a replica, where it is one's: web/2.
+// for a replica, or are of a gang, where it is one's: web/2, gang/ID.
 func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", linesPerPage, 1, linesPerPage)
 	if err != nil {
@@ -319,7 +319,8 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	all, silent, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
-		is := name == "" || m.Name == name || m.Replica != nil && m.Replica.Slot() == name
+		is := name == "" || m.Name == name || m.Replica != nil && m.Replica.Slot() == name ||
+			isOfGang(m, name)
 		return is && m.ID > cursor && (region == "" || m.Region == region)
 	})
 	if err != nil {
@@ -336,6 +337,11 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	}
 	answerText(w, http.StatusOK, append(out.AppendJSON(make([]byte, 0, lineLength*len(page))), '\n'))
 	return nil
+}
+
+func isOfGang(m *machine.Machine, name string) bool {
+	gang, _ := machine.GangOf(m.Config)
+	return gang != "" && gang == name
 }
 
 // lineLength is about how long a machine's line is, bytes of JSON.

@@ -12,11 +12,9 @@ import (
 	"github.com/soukhq/souk/placement"
 )
 
-// Keys of a machine's metadata that say what its eviction would cost.
-const (
-	MetaCheckpoint = "souk.checkpoint_at" // RFC 3339 or seconds since 1970: its work up to here is not lost
-	MetaGang       = "souk.gang"          // machines of an app with the same value are worth nothing without each other
-)
+// MetaCheckpoint is the key of a machine's metadata that says until when its work is not lost by its eviction: RFC 3339 or
+// seconds since 1970. What its gang says of that: machine.MetadataGang.
+const MetaCheckpoint = "souk.checkpoint_at"
 
 // Times of the way back of a machine that was evicted: it tries to start again when there is room, as its restart
 // policy would have it, first after returnBase, then each time twice as long up to returnCap.

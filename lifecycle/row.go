@@ -208,7 +208,7 @@ func (r *row) scheduling() machine.Scheduling {
 func (r *row) tenant() market.Tenant {
 	sc := r.scheduling()
 	t := market.Tenant{Namespace: r.namespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
-		Lost: r.Evictions, Gang: r.Machine.Config.Metadata[MetaGang],
+		Lost: r.Evictions, Gang: r.Machine.Config.Metadata[machine.MetadataGang],
 		Evicted: r.Machine.Preempted != nil, Wakes: r.Machine.Config.Wakes()}
 	if g := r.Machine.Config.Guest; g != nil {
 		t.GPUKind = g.GPUKind

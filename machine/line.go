@@ -35,6 +35,8 @@ type Line struct {
 	NextTry  string `json:"next_try,omitempty"` // RFC 3339; "": none, or it is being tried now
 
 	Replica string `json:"replica,omitempty"` // of its app's service that it stands for, as Replica.Slot says
+	Gang    string `json:"gang,omitempty"`    // that it is of, as commands take it: GangPrefix and the gang's id
+	Rank    int    `json:"rank,omitempty"`    // in its gang, from 0
 }
 
 // MaxLineCommand bounds a line's command, bytes.
@@ -48,6 +50,7 @@ func (m *Machine) Line() Line {
 	if m.Replica != nil {
 		l.Replica = m.Replica.Slot()
 	}
+	l.Gang, l.Rank = GangOf(m.Config)
 	if m.Retry != nil {
 		l.Tries, l.NextTry = m.Retry.Tries, m.Retry.Next
 	}

@@ -60,6 +60,12 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	if l.Replica != "" {
 		b = AppendText(append(b, `,"replica":`...), l.Replica)
 	}
+	if l.Gang != "" {
+		b = AppendText(append(b, `,"gang":`...), l.Gang)
+	}
+	if l.Rank != 0 {
+		b = strconv.AppendInt(append(b, `,"rank":`...), int64(l.Rank), 10)
+	}
 	return append(b, '}')
 }
 
@@ -171,6 +177,10 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 		to, old = &l.NextTry, &before.NextTry
 	case "replica":
 		to, old = &l.Replica, &before.Replica
+	case "gang":
+		to, old = &l.Gang, &before.Gang
+	case "rank":
+		return p.count(&l.Rank)
 	case "restarts":
 		return p.count(&l.Restarts)
 	case "tries":

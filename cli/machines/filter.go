@@ -17,11 +17,13 @@ import (
 // metadata must hold all.
 type filter struct {
 	states, workers, metadata []string
+	gang                      string
 }
 
 func (f *filter) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.states, "state", nil, "only machines in this state, or one of these: started,stopped")
 	fs.StringSliceVar(&f.workers, "worker", nil, "only machines on this worker, or one of these")
+	fs.StringVar(&f.gang, "gang", "", "only machines of this gang, by its id")
 	fs.StringArrayVar(&f.metadata, "metadata", nil, "only machines with KEY=VALUE in their metadata; repeatable")
 }
 
@@ -42,7 +44,8 @@ func (f *filter) check() error {
 // fits reports whether a machine is chosen, metadata aside.
 func (f *filter) fits(l *machine.Line) bool {
 	return (len(f.states) == 0 || slices.Contains(f.states, string(l.State))) &&
-		(len(f.workers) == 0 || slices.Contains(f.workers, string(l.Worker)))
+		(len(f.workers) == 0 || slices.Contains(f.workers, string(l.Worker))) &&
+		(f.gang == "" || l.Gang == machine.GangPrefix+strings.TrimPrefix(f.gang, machine.GangPrefix))
 }
 
 // has reports whether a machine has the metadata that is asked for.

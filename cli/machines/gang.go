@@ -31,6 +31,9 @@ Each machine finds its place in its environment, as torchrun's and MPI's program
 LOCAL_RANK, MASTER_ADDR, MASTER_PORT; and SOUK_GANG, SOUK_INDEX, SOUK_COUNT. The file "hostfile" in its directory,
 which SOUK_PEERS_FILE names, lists the host of each rank. What --env sets is not replaced.
 
+The gang has an id. Commands for machines take gang/ID as all of its machines, in the order of their ranks: souk wait,
+logs, events, status, stop, start, restart, signal, destroy; souk ps --gang ID lists them.
+
 Exit code 75 says that there was no room for all of them at once; nothing was started then.`
 
 // Gang makes the command "souk gang".
@@ -41,7 +44,8 @@ func Gang(c *cli.Env) *cobra.Command {
 		Short: "Make machines that start together or not at all",
 		Long:  gangLong,
 		Example: `  souk gang -n 4 -- /bin/sh -c 'echo rank $RANK of $WORLD_SIZE; sleep 60'
-  souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- /opt/train --epochs 3`,
+  souk gang -n 16 --min 12 --same rack --wait 10m --cpus 8 --cpu-kind performance -- /opt/train --epochs 3
+  souk wait gang/4f1c0a93be62d8517a20c9e4; souk destroy gang/4f1c0a93be62d8517a20c9e4`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
 	f := cmd.Flags()
@@ -112,6 +116,8 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 	}
 	c.Table([]cli.Column{cli.Keep("RANK"), cli.Drop("NAME", 1).Cut(8), cli.Keep("ID"), cli.Keep("STATE"),
 		cli.Drop("WORKER", 2).Cut(6)}, rows)
+	c.Note("souk wait %[1]s waits for all of them; souk logs, stop and destroy take %[1]s, too",
+		machine.GangPrefix+g.Gang)
 	return failedMembers(g.Machines)
 }
 

@@ -14,10 +14,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// standsFor is how a machine is called among those of its app: by its replica, such as web/0, else by its name.
+// standsFor is how a machine is called among those of its app: by its replica, such as web/0, else by its name, and in a
+// gang by its rank there.
 func standsFor(m *machine.Machine) string {
 	if m.Replica != nil {
 		return cmp.Or(m.Replica.Slot(), cli.Label(m))
+	}
+	if gang, rank := machine.GangOf(m.Config); gang != "" {
+		return cli.Label(m) + " rank " + strconv.Itoa(rank)
 	}
 	return cli.Label(m)
 }

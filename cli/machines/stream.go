@@ -80,6 +80,7 @@ func Logs(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "logs [MACHINE...]", Short: "Print machines' output",
 		Long: `Print what machines' programs wrote: stdout on stdout, stderr on stderr, each in order. Without a machine,
 that of all machines of --app. Of several machines each line begins with the machine's name, or its replica's (web/0).
+gang/ID is all machines of a gang.
 
 With --follow go on until ^C or until the machine is destroyed, also when souk is started anew meanwhile. With --follow
 and --app alone machines are followed as they come and go, which stderr says. With --json each line carries a cursor;
@@ -135,6 +136,9 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 		for _, l := range lines {
 			refs = append(refs, l.ID)
 		}
+	}
+	if refs, err = c.Members(ctx, cl, refs); err != nil {
+		return err
 	}
 	if o.q.Cursor != "" && len(refs) > 1 {
 		return cli.Usagef("--cursor is a place in one machine's output, and there are %d machines", len(refs))
@@ -233,6 +237,9 @@ this host's zone.`,
 func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 	cl, err := c.Client()
 	if err != nil {
+		return err
+	}
+	if refs, err = c.Members(ctx, cl, refs); err != nil {
 		return err
 	}
 	only := map[string]bool{}

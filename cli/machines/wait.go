@@ -84,11 +84,11 @@ func Wait(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait MACHINE...",
 		Short: "Wait until machines end, and end with the task's own exit code",
 		Long: `Wait until each machine has ended for good (restarts that its policy still owes are waited for too) and return
-the task's own exit code; of several machines the largest. With --state wait for a state instead, and return 0.`,
+the task's own exit code; of several machines the largest. gang/ID is all machines of a gang. With --state wait for a state instead, and return 0.`,
 		Example: "  souk wait batch-1 || echo \"it failed with $?\"\n  souk wait web --state started --timeout " +
 			"10s\n  " +
 			"souk wait a b c --json",
-		Args: cli.Args(1, -1, "at least one machine, by id or name")}
+		Args: cli.Args(1, -1, "at least one machine, by id or name, or a gang")}
 	cmd.Flags().StringArrayVar(&states, "state", nil, "wait for this state; repeatable, any of them will do")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long (default: for ever)")
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {

@@ -1,0 +1,34 @@
+package machine
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Metadata of a machine that started together with others.
+const (
+	// MetadataGang is the gang's id. Machines of an app with the same value are worth nothing without each other.
+	MetadataGang = "souk.gang"
+	MetadataRank = "souk.gang_rank" // the machine's in it, from 0
+)
+
+// GangPrefix stands before a gang's id where commands take machines. No id and no name of a machine has a slash.
+const GangPrefix = "gang/"
+
+// GangOf returns the gang that a machine of a config is of, as commands take it, and its rank there; "": it is of none.
+func GangOf(c *Config) (gang string, rank int) {
+	if c == nil || c.Metadata[MetadataGang] == "" {
+		return "", 0
+	}
+	rank, err := strconv.Atoi(c.Metadata[MetadataRank])
+	if err != nil {
+		rank = 0
+	}
+	return GangPrefix + c.Metadata[MetadataGang], max(0, rank)
+}
+
+// IsGang reports whether s names a gang, as "gang/" and its id. No replica is called so: its number is below MaxReplicas.
+func IsGang(s string) bool {
+	id, is := strings.CutPrefix(s, GangPrefix)
+	return is && id != "" && !IsSlot(s)
+}
