@@ -312,6 +312,11 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 		return nil, err
 	}
 	c.Mounts = append(c.Mounts, files...)
+	own, err := putUser(bundle, at, c.Mounts)
+	if err != nil {
+		return nil, err
+	}
+	c.Mounts = append(c.Mounts, own...)
 	if in.Network != nil || in.HostNet {
 		names, err := putNames(bundle, in, c.Mounts, ids)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/oci/rootfs"
 	"github.com/soukhq/souk/runtime/oci/spec"
 	"github.com/soukhq/souk/runtime/process/frame"
 	"github.com/soukhq/souk/runtime/process/users"
@@ -24,6 +25,24 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "network", "what the host finds names by cannot be read")
 	}
+	return putEtc(bundle, texts, has, ids)
+}
+
+// putUser writes the table of users with the container's own, where the image's lacks that and the machine brings none.
+func putUser(bundle string, at inside, has []spec.Mount) ([]spec.Mount, error) {
+	table, err := rootfs.ReadFile(at.root, passwd, maxTable)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+	}
+	with := withUser(table, at.who)
+	if with == nil {
+		return nil, nil
+	}
+	return putEtc(bundle, map[string]string{"passwd": string(with)}, has, at.ids)
+}
+
+// putEtc writes files that are mounted in /etc, but for those that the machine brings itself.
+func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	taken := make(map[string]bool, len(has))
 	for _, m := range has {
 		taken[m.To] = true

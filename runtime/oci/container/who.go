@@ -3,6 +3,7 @@ package container
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -15,6 +16,9 @@ import (
 	"github.com/soukhq/souk/runtime/oci/spec"
 )
 
+// passwd is where a root has its table of users.
+const passwd = "etc/passwd"
+
 // maxTable bounds an image's tables of users and groups.
 const maxTable = 1 << 20
 
@@ -22,7 +26,7 @@ const maxTable = 1 << 20
 // in the tables there. The tables are read by a library, and the rules are here, for its own end at 2^31. what says what
 // has the root ("image").
 func userOf(root, name, what string) (spec.User, error) {
-	people, err := rootfs.ReadFile(root, "etc/passwd", maxTable)
+	people, err := rootfs.ReadFile(root, passwd, maxTable)
 	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
 	if err := errors.Join(err, err2); err != nil {
 		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
@@ -58,6 +62,22 @@ func userOf(root, name, what string) (spec.User, error) {
 		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
 	}
 	return out, nil
+}
+
+// withUser returns a root's table of users with a line for a user of a container whose number it lacks, as podman and
+// CRI-O write it: programs that look themselves up (initdb, ssh) end without one. nil: it lacks none, or there is no table.
+func withUser(table []byte, who spec.User) []byte {
+	found, err := user.ParsePasswdFilter(bytes.NewReader(table), func(u user.User) bool {
+		return int64(u.Uid) == int64(who.UID) || u.Name == strconv.FormatUint(uint64(who.UID), 10)
+	})
+	if err != nil || len(found) > 0 || len(table) == 0 {
+		return nil
+	}
+	out := bytes.Clone(table)
+	if out[len(out)-1] != '\n' {
+		out = append(out, '\n')
+	}
+	return fmt.Appendf(out, "%d:x:%d:%d:container user:/:/bin/sh\n", who.UID, who.UID, who.GID)
 }
 
 func groupOf(table []byte, name, what string) (uint32, error) {

@@ -1,0 +1,47 @@
+package oci_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/runtime"
+)
+
+// TestAUserThatTheImageLacks: a program whose user is a number that the image's passwd lacks finds itself there; the image's
+// own users, and a passwd that the machine brings, stay as they are.
+func TestAUserThatTheImageLacks(t *testing.T) {
+	t.Parallel()
+	r := one(t)
+	for i, c := range []struct {
+		user  string
+		files []runtime.File
+		want  string
+	}{
+		{"1234", nil, "1234 1234"},
+		{"4321:33", nil, "4321 4321"},
+		{"33", nil, "web 33"},
+		{"", nil, "root 0"},
+		{"1234", []runtime.File{{Path: "/etc/passwd", Data: []byte("me:x:1234:0::/:/bin/sh\n"), Mode: 0o644}}, "me 1234"},
+	} {
+		s := runtime.Spec{Machine: fmt.Sprint("u", i), Attempt: 1, Fresh: true, SwapMB: -1, User: c.user, Files: c.files,
+			Argv: []string{"sleep", "1000"}, Env: []string{"PATH=/bin:/usr/bin"}}
+		s.Resources.CPU, s.Resources.Memory = 500, 64
+		if _, err := r.Start(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		_, err := r.Exec(t.Context(), s.Machine, runtime.ExecRequest{Stdout: &out, Stderr: &out,
+			Argv: []string{"sh", "-c", "echo $(id -un) $(id -u)"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(out.String()); got != c.want {
+			t.Errorf("as %q: %q, want %q", c.user, got, c.want)
+		}
+		if err := r.Remove(t.Context(), s.Machine); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
