@@ -137,6 +137,8 @@ type WorkerUsage struct {
 	Stuck  int             `json:"stuck"`            // operations that make no progress
 	// what each machine and task that runs uses, where that was asked for and the worker can tell
 	Use []machine.Use `json:"use,omitempty"`
+	// what all that runs on the worker's host uses; none: it cannot tell
+	Host *machine.HostUse `json:"host,omitempty"`
 }
 
 // UsageList is the usage of all workers at one moment.

@@ -303,7 +303,7 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 			return u, nil
 		}
 		s := k.Stats() // counters, of which the fleet knows nothing
-		u.Record, u.Stuck = x.Record, s.RunsStuck
+		u.Record, u.Stuck, u.Host = x.Record, s.RunsStuck, s.Host
 		if use {
 			u.Use, _ = k.Use(r.Context()) // none where the worker cannot tell
 		}

@@ -84,6 +84,7 @@ type Stats struct {
 	Evicted      map[string]uint64 // machines, by the rule that allowed it, since the worker started
 	Waiting      int               // machines that wait for the room of others
 	Drift        uint64            // differences between runtime and journal that were found and mended
+	Host         *machine.HostUse  // the owner fills it in; nil: its runtime does not tell
 }
 
 // Stats returns the counters as they stand at now.

@@ -332,6 +332,16 @@ type Use struct {
 	GrantedMemory int64 `json:"granted_memory,omitempty"`
 }
 
+// HostUse is what all that runs on a worker's host uses, machines with it.
+type HostUse struct {
+	Host      string `json:"host"`       // the same for all workers of one host, until it boots again
+	CPU       int64  `json:"cpu_us"`     // microseconds of all CPUs since the host began
+	At        int64  `json:"at_us"`      // as in Use
+	CPUs      int    `json:"cpus"`       // that the host has
+	MemoryMiB int64  `json:"memory_mib"` // that could not be had at once
+	TotalMiB  int64  `json:"total_mib"`
+}
+
 // EventLaunchFailed is the type of the last event of a machine that could not be made.
 const EventLaunchFailed = CodeLaunchFailed
 

@@ -289,6 +289,9 @@ type Meter interface {
 	Usage(ctx context.Context, machine string) (Usage, error)
 }
 
+// HostMeter is a runtime that can tell what all that runs on its host uses; nil: that cannot be read.
+type HostMeter interface{ HostUse() *machine.HostUse }
+
 // Place is a path of a machine. With a mount it lies in that volume, at Path below it; else below the machine's
 // directory.
 type Place struct {

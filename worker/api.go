@@ -346,5 +346,8 @@ func (w *Worker) Stats() (s lifecycle.Stats) {
 	}
 	c := &w.loop.commits
 	s.Commits, s.Records, s.CommitTime = c.commits.Load(), c.records.Load(), time.Duration(c.nanos.Load())
+	if h, ok := w.o.Runtime.(runtime.HostMeter); ok {
+		s.Host = h.HostUse()
+	}
 	return s
 }

@@ -272,6 +272,7 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 			cores[b.worker]++ // as if it used none: it has just begun
 		}
 	}
+	beside := p.beside()
 	for _, w := range p.now.Workers[:most] {
 		row := []string{string(w.Worker), string(w.Member), "", "", "", "", "", "", "", "", agedText(w.AgeMS)}
 		if r := w.Record; r != nil {
@@ -287,6 +288,9 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 				row[5] = partOf(float64(memory), r.Capacity.Memory)
 			}
 		}
+		if beside != nil {
+			row = append(row, beside[w.Worker])
+		}
 		if owing {
 			row = append(row, owed(w.Record))
 		}
@@ -295,13 +299,57 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 	columns := []cli.Column{cli.Keep("WORKER").Cut(8), cli.Drop("STATE", 5), cli.Keep("CPU"), cli.Keep("USED"),
 		cli.Keep("MEMORY"), cli.Keep("USED"), cli.Drop("DISK", 4), cli.Drop("MACHINES", 6), cli.Drop("STARTING", 2),
 		cli.Drop("STARTS/S", 1), cli.Drop("AGE", 3)}
+	if beside != nil {
+		columns = append(columns, cli.Drop("OTHER LOAD", 7))
+	}
 	if owing {
-		columns = append(columns, cli.Drop("IF ALL WAKE", 7))
+		columns = append(columns, cli.Drop("IF ALL WAKE", 8))
 	}
 	c.Table(columns, rows)
 	if n := len(p.now.Workers) - most; n > 0 {
 		c.Printf("and %s\n", cli.NumberOf(n, "other worker", "other workers"))
 	}
+}
+
+// beside returns what each worker's host uses beside the machines of its workers: the share of its CPUs, and memory; nil:
+// no worker tells.
+func (p *picture) beside() map[cluster.WorkerID]string {
+	cores, memory := map[string]float64{}, map[string]int64{} // of machines, by host
+	host := map[cluster.WorkerID]string{}
+	for _, w := range p.now.Workers {
+		if w.Host != nil {
+			host[w.Worker] = w.Host.Host
+		}
+	}
+	if len(host) == 0 {
+		return nil
+	}
+	all := *p
+	all.filter = ""
+	for _, b := range all.machines() {
+		cores[host[b.worker]] += max(0, b.cores)
+		memory[host[b.worker]] += b.MemoryMiB
+	}
+	before := map[cluster.WorkerID]*machine.HostUse{}
+	if p.last != nil {
+		for _, w := range p.last.Workers {
+			before[w.Worker] = w.Host
+		}
+	}
+	out := map[cluster.WorkerID]string{}
+	for _, w := range p.now.Workers {
+		h := w.Host
+		if h == nil {
+			out[w.Worker] = "-"
+			continue
+		}
+		cpu := "-"
+		if o := before[w.Worker]; o != nil && o.Host == h.Host && h.At > o.At && h.CPU >= o.CPU {
+			cpu = partOf(max(0, float64(h.CPU-o.CPU)/float64(h.At-o.At)-cores[h.Host]), int64(h.CPUs))
+		}
+		out[w.Worker] = fmt.Sprintf("%s, %d MB", cpu, max(0, h.MemoryMiB-memory[h.Host]))
+	}
+	return out
 }
 
 // machineTable prints machines with what they use beside what they were granted.

@@ -110,3 +110,37 @@ func TestThePictureFitsTheScreen(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherLoad: what a host uses beside the machines of all of its workers; another host's machines do not count there.
+func TestOtherLoad(t *testing.T) {
+	first, second := looks(3, 6) // each w has machines w and w+3, which use as many per cent of a CPU
+	tell := func(l *look, cpu int64) {
+		for i, host := range []string{"h1", "h1", "h2"} {
+			l.Workers[i].Host = &machine.HostUse{Host: host, CPU: cpu, At: l.At.UnixMicro(), CPUs: 2, MemoryMiB: 1000,
+				TotalMiB: 4000}
+		}
+	}
+	tell(&first, 5_000_000)
+	tell(&second, 6_080_000) // 1.08 CPUs, of which machines use 0.08 on h1
+	second.Workers[2].Host.CPU = 6_070_000
+	p := &picture{}
+	p.see(first)
+	if got := p.beside()["w0-abcdef"]; got != "-, 608 MB" {
+		t.Errorf("after one look: %q", got)
+	}
+	p.see(second)
+	for w, want := range map[cluster.WorkerID]string{"w0-abcdef": "50%, 608 MB", "w1-abcdef": "50%, 608 MB",
+		"w2-abcdef": "50%, 807 MB"} {
+		if got := p.beside()[w]; got != want {
+			t.Errorf("%s: %q, want %q", w, got, want)
+		}
+	}
+	second.Workers[2].Host = nil
+	p.see(second)
+	if got := p.beside()["w2-abcdef"]; got != "-" {
+		t.Errorf("one that does not tell: %q", got)
+	}
+	if page := strings.Join(p.lines(140, 24), "\n"); !strings.Contains(page, "OTHER LOAD") {
+		t.Error(page)
+	}
+}

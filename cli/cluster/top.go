@@ -28,6 +28,8 @@ how many it holds until a machine is there.
 
   CPU, MEMORY   of a worker: what is granted of what it has, and what is used of what it has
   CPU           of a machine: 100% is one CPU
+  OTHER LOAD    of a worker's host: the part of its CPUs, and the memory, that is used beside the machines of its workers:
+                by programs that souk did not start, the kernel, and souk itself
   STARTS/S      machines that it brings up a second
   AGE           of what is known of it
 

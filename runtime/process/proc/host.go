@@ -1,0 +1,68 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Host is what a host has and uses.
+type Host struct {
+	CPU               time.Duration // that its CPUs were busy, all together, since it began
+	CPUs              int
+	Memory, Available int64 // bytes; Available can be had without swapping
+}
+
+// ReadHost reads it of this host.
+func ReadHost() (Host, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return Host{}, err
+	}
+	memory, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return Host{}, err
+	}
+	return parseHost(stat, memory)
+}
+
+// parseHost reads /proc/stat and /proc/meminfo. Time in which a CPU waited for a disk, or another guest of the hypervisor
+// had it, is none that it was busy.
+func parseHost(stat, memory []byte) (h Host, err error) {
+	for line := range bytes.Lines(stat) {
+		f := strings.Fields(string(line))
+		switch {
+		case len(f) < 8 || !strings.HasPrefix(f[0], "cpu"):
+		case f[0] != "cpu":
+			h.CPUs++
+		default:
+			for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq
+				n, err := strconv.ParseInt(f[i], 10, 64)
+				if err != nil {
+					return h, err
+				}
+				h.CPU += time.Duration(n) * time.Second / TicksPerSecond
+			}
+		}
+	}
+	for line := range bytes.Lines(memory) {
+		f := strings.Fields(string(line))
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[1], 10, 64)
+		switch f[0] {
+		case "MemTotal:":
+			h.Memory = n << 10
+		case "MemAvailable:":
+			h.Available = n << 10
+		}
+	}
+	if h.CPUs == 0 || h.Memory <= 0 || h.Available > h.Memory {
+		return h, errors.New("/proc/stat or /proc/meminfo is not as Linux writes it")
+	}
+	return h, nil
+}
