@@ -113,6 +113,9 @@ type RouteInfo struct {
 	Problem  string   `json:"problem,omitempty"`
 }
 
+// OtherApps is the label of all apps in the metrics beyond those that are told of by name. No app has that name.
+const OtherApps = "_other"
+
 // ProxyUsage is what the proxy of a member does.
 type ProxyUsage struct {
 	Requests uint64 `json:"requests"` // answered since it started

@@ -98,15 +98,17 @@ func New(o Options) (*Gateway, error) {
 	fleet := known{g.directory}
 	g.claims = broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(fleet, o.Catalog), fleet)
 	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
+	releases := &releasesAPI{o.Catalog, g.broker, g.directory, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree,
+		o.Rand}
 	counts := append(g.broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
-		clusterCollector{o.Cluster})
+		clusterCollector{o.Cluster}, appCollector{releases}, jobCollector{o.Jobs})
 	if o.Proxy != nil {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(counts...)
 	front := &front{o.judge(), o.Full, o.doors(), o.Agree, o.Log, metrics}
 	var err error
-	if g.mux, err = front.mux(g.nouns(o, policies, metrics.serve)); err != nil {
+	if g.mux, err = front.mux(g.nouns(o, policies, releases, metrics.serve)); err != nil {
 		return nil, err
 	}
 	g.handler = front.serve(g.mux)
@@ -172,9 +174,8 @@ func (o *Options) digest() func(id string) (digest string, err error) {
 }
 
 // nouns returns all that is served, each with what it needs.
-func (g *Gateway) nouns(o Options, policies *chosen, metrics http.Handler) []noun {
+func (g *Gateway) nouns(o Options, policies *chosen, releases *releasesAPI, metrics http.Handler) []noun {
 	d := g.directory
-	releases := &releasesAPI{o.Catalog, g.broker, d, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree, o.Rand}
 	return []noun{
 		&appsAPI{o.Catalog, d},
 		&secretsAPI{o.Catalog},

@@ -319,7 +319,8 @@ func unlessText(ok bool, advice string) string {
 	return advice
 }
 
-// clusterCollector tells of certificates, members and the age of what is known.
+// clusterCollector tells of certificates, members and the age of what is known. What it tells of others is called
+// souk_view_: each member has its own view of them, so a sum over members means nothing.
 type clusterCollector struct{ cluster Cluster }
 
 // Describe describes nothing, as workerCollector's does.
@@ -358,8 +359,8 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 		states[m.State]++
 	}
 	for s, n := range states {
-		emit("souk_members", "Members of the cluster as this one knows them, itself among them.", "state", string(s),
-			float64(n))
+		emit("souk_view_members", "Members of the cluster as this one sees them, itself among them.", "state",
+			string(s), float64(n))
 	}
 }
 

@@ -334,7 +334,7 @@ func TestClusterHealth(t *testing.T) {
 		t.Fatal("it stayed")
 	}
 	if r := s.want(200, "GET", "/metrics", nil); !strings.Contains(r.raw, `souk_view_age_seconds{worker="w2"}`) ||
-		!strings.Contains(r.raw, `souk_members{state="dead"} 1`) ||
+		!strings.Contains(r.raw, `souk_view_members{state="dead"} 1`) ||
 		!strings.Contains(r.raw, `souk_member_calls_total{call="grant"} 3`) {
 		t.Fatal("no metrics of the cluster")
 	}

@@ -161,8 +161,8 @@ func (a *processAPI) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
-// metrics are the gateway's own, and its workers'. No label has the name of a machine or an app: their number has no
-// bound.
+// metrics are the gateway's own, and its workers'. No label has the name of a machine, whose number has no bound; of apps
+// see maxAppSeries.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	serve    http.Handler
@@ -228,15 +228,16 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// workerCollector asks the workers for their counters at each scrape.
+// workerCollector tells of this process's own workers, and of no others: each member tells of its own, so that a sum over
+// members counts each thing once.
 type workerCollector struct{ *directory }
 
 // Describe describes nothing: what there is depends on the workers.
 func (workerCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells every worker's counters, in base units.
+// Collect tells the workers' counters, in base units.
 func (c workerCollector) Collect(out chan<- prometheus.Metric) {
-	workers := c.workers()
+	workers := c.those(func(w *fleet.Worker) bool { return w.Own })
 	stats, _ := fanOut(workers, func(w Worker) (WorkerStats, error) { return w.Stats(), nil })
 	for i, w := range workers {
 		collectWorker(out, string(w.ID()), stats[i])

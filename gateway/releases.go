@@ -53,6 +53,7 @@ type releaseCatalog interface {
 		now time.Time) (*rollout.Head, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
+	Services() []string
 }
 
 // releaseBroker is what it needs of the broker.

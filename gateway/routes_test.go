@@ -8,7 +8,7 @@ import (
 
 // What the gateway serves is the API's table, no more and no less.
 func TestEveryRouteHasAHandler(t *testing.T) {
-	served := servedBy((&Gateway{}).nouns(Options{}, nil, nil))
+	served := servedBy((&Gateway{}).nouns(Options{}, nil, nil, nil))
 	for _, r := range api.Routes() {
 		if served[r.Op] == nil {
 			t.Errorf("nothing serves %s", r.Op)

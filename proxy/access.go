@@ -20,7 +20,7 @@ const maxField = 256 // bytes of what a client chose, in the log
 // record keeps what became of a request.
 func (p *Proxy) record(x *exchange) {
 	took := time.Since(x.began)
-	p.metrics.request(x.code, took)
+	p.metrics.request(x.key.app, x.code, took)
 	if x.err != nil {
 		p.metrics.refused.WithLabelValues(fault.CodeOf(x.err)).Inc()
 	}

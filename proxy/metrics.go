@@ -1,15 +1,21 @@
 package proxy
 
 import (
+	"maps"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/soukhq/souk/api"
 )
 
-// metrics are what the proxy counts. None has a label of an app or a machine: there is no end of those.
+// metrics are what the proxy counts. None has a label of a machine: there is no end of those. Of apps see mostApps.
 type metrics struct {
-	requests *prometheus.CounterVec   // by class of code
+	requests *prometheus.CounterVec // by class of code
+	apps     appRequests
 	took     prometheus.Histogram     // until the answer's end
 	wakes    *prometheus.CounterVec   // by how they ended
 	wakeTime *prometheus.HistogramVec // by phase
@@ -21,7 +27,7 @@ type metrics struct {
 	classes  [6]prometheus.Counter
 }
 
-func newMetrics() *metrics {
+func newMetrics(has func(app string) bool) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_requests_total",
 			Help: "Requests that the proxy answered, by the class of the answer's code."}, []string{"class"}),
@@ -47,6 +53,7 @@ func newMetrics() *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "souk_proxy_refused_total",
 			Help: "Requests that no machine answered, by the code of the error."}, []string{"code"}),
 	}
+	m.apps.has, m.apps.apps = has, map[string]*classes{}
 	for i := range m.classes {
 		m.classes[i] = m.requests.WithLabelValues(strconv.Itoa(i) + "xx")
 	}
@@ -57,7 +64,7 @@ func newMetrics() *metrics {
 func (p *Proxy) Collectors() []prometheus.Collector {
 	m := p.metrics
 	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.creates, m.spares, m.warm,
-		m.refused,
+		m.refused, &m.apps,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "souk_proxy_held_requests",
 			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.held()) })}
 }
@@ -90,9 +97,85 @@ func (m *metrics) made(err error) { m.creates.WithLabelValues(result(err)).Inc()
 
 func (m *metrics) rested(err error) { m.rests.WithLabelValues(result(err)).Inc() }
 
-func (m *metrics) request(code int, took time.Duration) {
+func (m *metrics) request(app string, code int, took time.Duration) {
 	if c := code / 100; c > 0 && c < len(m.classes) {
 		m.classes[c].Inc()
+		m.apps.count(app, c)
 	}
 	m.took.Observe(took.Seconds())
+}
+
+// mostApps bounds the apps whose requests are counted by name; those of others are added up as api.OtherApps. A program
+// may hand requests on to any name, so that only apps which have machines are entered.
+const mostApps = 500
+
+// appRequests counts requests by app and class of code. It is a collector.
+type appRequests struct {
+	has func(app string) bool // whether an app has machines
+
+	mu   sync.RWMutex
+	apps map[string]*classes
+	rest classes // of apps that are not in apps
+}
+
+// classes counts requests by class of code.
+type classes [6]atomic.Uint64
+
+func (a *appRequests) count(app string, class int) {
+	if app == "" {
+		return // it was for no app
+	}
+	a.mu.RLock()
+	c := a.apps[app]
+	full := len(a.apps) >= mostApps
+	a.mu.RUnlock()
+	if c == nil {
+		c = &a.rest
+		if !full && a.has(app) {
+			c = a.enter(app)
+		}
+	}
+	c[class].Add(1)
+}
+
+// enter returns where the requests of an app are counted from now on.
+func (a *appRequests) enter(app string) *classes {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.apps[app]; c != nil {
+		return c
+	}
+	if len(a.apps) >= mostApps {
+		return &a.rest
+	}
+	c := &classes{}
+	a.apps[app] = c
+	return c
+}
+
+// Describe describes nothing: which apps there are is not known before.
+func (a *appRequests) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells the counts. Where no place is free the apps without machines are forgotten first.
+func (a *appRequests) Collect(out chan<- prometheus.Metric) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.apps) >= mostApps {
+		maps.DeleteFunc(a.apps, func(app string, _ *classes) bool { return !a.has(app) })
+	}
+	desc := prometheus.NewDesc("souk_proxy_app_requests_total",
+		"Requests and TCP connections that this member's doors took for an app, by the class of the answer's code.",
+		[]string{"app", "class"}, nil)
+	tell := func(app string, c *classes) {
+		for i := range c {
+			if n := c[i].Load(); n > 0 {
+				out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), app,
+					strconv.Itoa(i)+"xx")
+			}
+		}
+	}
+	for app, c := range a.apps {
+		tell(app, c)
+	}
+	tell(api.OtherApps, &a.rest)
 }

@@ -100,7 +100,8 @@ func New(o Options) *Proxy {
 	}
 	o.Hold = cmp.Or(o.Hold, defaultHold)
 	p := &Proxy{o: o, name: strconv.FormatUint(rand.Uint64(), 36), began: time.Now(),
-		owner: newOwner(o.Workers, o.Report), metrics: newMetrics(), idle: strangers.New(strangers.Most())}
+		owner: newOwner(o.Workers, o.Report), idle: strangers.New(strangers.Most())}
+	p.metrics = newMetrics(p.hasMachines)
 	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
 		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
