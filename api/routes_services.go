@@ -111,6 +111,18 @@ type RouteInfo struct {
 	Groups   []string `json:"groups,omitempty"`
 	Shadowed []string `json:"shadowed,omitempty"` // other apps that say the same, and do not get it
 	Problem  string   `json:"problem,omitempty"`
+	// Certificate is what is wrong with the one for its name at the member that answers; none: nothing that it knows.
+	Certificate *CertificateProblem `json:"certificate,omitempty"`
+}
+
+// CertificateProblem says why a member has no certificate for some names, or no newer one.
+type CertificateProblem struct {
+	Names  []string   `json:"names"`          // none: of a file that could not be read
+	Source string     `json:"source"`         // file or acme
+	File   string     `json:"file,omitempty"` // of the user's
+	Why    string     `json:"why"`
+	Again  *time.Time `json:"again,omitempty"` // it is not tried again before; then a client that asks for the name has it tried
+	Ends   *time.Time `json:"ends,omitempty"`  // of the certificate that there is; none: there is none
 }
 
 // OtherApps is the label of all apps in the metrics beyond those that are told of by name. No app has that name.

@@ -57,6 +57,8 @@ type Options struct {
 	Images Images
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
 	Proxy Proxy
+	// Certs are those that the proxy shows; nil: it speaks no TLS.
+	Certs Certs
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
 	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
@@ -101,7 +103,8 @@ func New(o Options) (*Gateway, error) {
 	releases := &releasesAPI{o.Catalog, g.broker, g.directory, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree,
 		o.Rand}
 	counts := append(g.broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
-		clusterCollector{o.Cluster}, appCollector{releases}, jobCollector{o.Jobs})
+		clusterCollector{o.Cluster}, appCollector{releases}, jobCollector{o.Jobs},
+		certCollector{o.Certs})
 	if o.Proxy != nil {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
@@ -187,7 +190,7 @@ func (g *Gateway) nouns(o Options, policies *chosen, releases *releasesAPI, metr
 		&metadataAPI{d},
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
-		&servicesAPI{o.Proxy, d},
+		&servicesAPI{o.Proxy, o.Certs, d},
 		releases,
 		&movesAPI{g.broker, releases},
 		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},

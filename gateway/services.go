@@ -31,9 +31,18 @@ type Proxy interface {
 	Collectors() []prometheus.Collector
 }
 
+// Certs are the certificates of the proxy of a gateway's process.
+type Certs interface {
+	// Problems lists why there is no certificate, or no newer one, for names that some app answers to.
+	Problems() []api.CertificateProblem
+	// Failures counts the certificates that this process tried to get or renew in vain.
+	Failures() uint64
+}
+
 // servicesAPI serves what requests from outside reach.
 type servicesAPI struct {
 	proxy     Proxy // nil: this process has none
+	certs     Certs // nil: the proxy speaks no TLS
 	directory *directory
 }
 
@@ -276,9 +285,51 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	slices.SortStableFunc(order, func(a, b *api.RouteInfo) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
 	})
+	a.tellCertificates(order, out.Doors.Domains)
 	for _, x := range order {
 		out.Routes = append(out.Routes, *x)
 	}
 	answer(w, http.StatusOK, out)
 	return nil
+}
+
+// tellCertificates says of each route by name what is wrong with its certificate here.
+func (a *servicesAPI) tellCertificates(routes []*api.RouteInfo, domains []string) {
+	if a.certs == nil {
+		return
+	}
+	byName := map[string]*api.CertificateProblem{}
+	problems := a.certs.Problems()
+	for i := range problems {
+		for _, name := range problems[i].Names {
+			byName[name] = &problems[i]
+		}
+	}
+	for _, x := range routes {
+		names := []string{x.Host}
+		if !strings.Contains(x.Host, ".") {
+			names = nil
+			for _, d := range domains {
+				names = append(names, x.Host+"."+d)
+			}
+		}
+		for _, name := range names {
+			x.Certificate = cmp.Or(x.Certificate, byName[name])
+		}
+	}
+}
+
+// certCollector counts the certificates that were not got. The member that orders one counts it, and no other.
+type certCollector struct{ certs Certs }
+
+// Describe describes nothing, as workerCollector's does.
+func (certCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells the count, where there are certificates.
+func (c certCollector) Collect(out chan<- prometheus.Metric) {
+	if c.certs != nil {
+		desc := prometheus.NewDesc("souk_proxy_certificate_failures_total",
+			"Certificates that this member tried to get or renew and an ACME authority did not give.", nil, nil)
+		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(c.certs.Failures()))
+	}
 }

@@ -111,6 +111,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Pace:     n.o.Pace,
 			Anew:     anew,
 			Full:     n.reserve.Full,
+			Findings: n.findings(len(n.workers)),
 		},
 	)
 	if err != nil {
@@ -240,6 +241,9 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 	}
 	if n.proxy != nil {
 		options.Proxy = n.proxy
+	}
+	if n.certs != nil {
+		options.Certs = n.certs
 	}
 	if m := n.o.Member; m != nil {
 		if err := n.enter(ctx, m); err != nil {

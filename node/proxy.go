@@ -1,16 +1,21 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/member"
@@ -177,4 +182,36 @@ func (n *Node) runProxy(ctx context.Context) error {
 	}
 	g.Go(func() error { return n.proxy.Run(ctx) })
 	return g.Wait()
+}
+
+// mostNamed bounds the certificates that a finding names.
+const mostNamed = 3
+
+// findings returns what the worker of a number, counted from 0, tells of the process: all of it is the first one's to tell.
+func (n *Node) findings(worker int) func() []cluster.Finding {
+	if worker > 0 || n.o.Proxy == nil || n.o.Proxy.Certs == nil {
+		return nil
+	}
+	return func() []cluster.Finding { return certFindings(n.certs.Problems()) }
+}
+
+// certFindings tells which certificates of the proxy are lacking, and why.
+func certFindings(problems []api.CertificateProblem) []cluster.Finding {
+	if len(problems) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, p := range problems[:min(len(problems), mostNamed)] {
+		what := cmp.Or(strings.Join(p.Names, ", "), p.File)
+		if p.Ends != nil {
+			what += " (what there is ends " + p.Ends.UTC().Format(time.RFC3339) + ")"
+		}
+		parts = append(parts, what+": "+p.Why)
+	}
+	if more := len(problems) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return []cluster.Finding{{Name: "proxy: certificates",
+		Have:   "not there, or not renewed: " + strings.Join(parts, "; "),
+		Advice: `"souk routes" of this member says when each is tried again`}}
 }

@@ -330,7 +330,7 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 		defer cancel()
 		out = append(out, d.Examine(bounded)...)
 	}
-	return out
+	return append(out, w.o.Findings()...)
 }
 
 // Silence returns why the worker cannot do anything now, as far as it has noticed; nil when it can.

@@ -54,8 +54,10 @@ type Options struct {
 	Anew bool
 	// Full is asked often, and returns why nothing new is taken; nil: it is. nil: it always is
 	Full func() error
-	Log  *slog.Logger
-	Rand *rand.Rand // nil: seeded by the system; leases' nonces come from it
+	// Findings are those of the process beside the worker's own, for Examine; nil: there are none
+	Findings func() []cluster.Finding
+	Log      *slog.Logger
+	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
 
 // Drain has a machine get no more requests, until its next start, and returns when those that it has are answered, after
@@ -125,6 +127,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 		o.Dial = own.Dial
 	default:
 		o.Dial = dialer.Dial
+	}
+	if o.Findings == nil {
+		o.Findings = func() []cluster.Finding { return nil }
 	}
 	if o.Full == nil {
 		o.Full = func() error { return nil }

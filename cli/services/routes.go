@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,9 @@ come in there. A name without a dot stands below each of the member's domains, a
 
 A name or a port is the app's that has it first. Where two apps got one at the same moment, the first by name gets the
 requests; the others are named beside it. Of a service GROUPS says whose machines answer: several groups that answer to one
-name, or at one port, each get a part of the requests. Give them "hosts" of their own where that is not meant.`,
+name, or at one port, each get a part of the requests. Give them "hosts" of their own where that is not meant.
+
+Below the list stands for which names the member that is asked has no certificate, or no newer one, and why.`,
 		Example: "  souk routes\n  souk routes --json | jq -r '.routes[].url'",
 		Args:    cli.Args(0, 0, "no argument")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -88,6 +91,33 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 		rows = append(rows, row)
 	}
 	c.Table(head, rows)
+	for i := range list.Routes {
+		if r := &list.Routes[i]; r.Certificate != nil {
+			c.Printf("%s\n", certificateText(r.Certificate, time.Now()))
+		}
+	}
+}
+
+// certificateText says what is wrong with a certificate, and when another is tried to get.
+func certificateText(p *api.CertificateProblem, now time.Time) string {
+	names := strings.Join(p.Names, ", ")
+	text := "no certificate was got for " + names
+	switch {
+	case p.File != "":
+		text = "the certificate of " + names + " in " + p.File + " was not read again"
+	case p.Ends != nil:
+		text = "no newer certificate was got for " + names + ", whose own ends on " + p.Ends.UTC().Format(time.RFC3339)
+	}
+	text += ": " + p.Why
+	switch {
+	case p.Again == nil:
+	case p.Again.After(now):
+		text += fmt.Sprintf("; it is tried again in %v at the earliest, for a client that asks",
+			p.Again.Sub(now).Round(time.Second))
+	default:
+		text += "; it is tried again for the next client that asks"
+	}
+	return text
 }
 
 // noteOf says what is odd about a route.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -82,6 +83,7 @@ type acmeCerts struct {
 	challenges challenges
 	getting    singleflight.Group
 	work       sync.WaitGroup
+	failures   atomic.Uint64 // orders of this process, with renewals, that gave no certificate
 
 	mu     sync.Mutex
 	ended  bool // nothing is got any more
@@ -285,6 +287,7 @@ func (a *acmeCerts) record(name string, err error, now time.Time) {
 		delete(a.failed, other)
 	}
 	a.failed[name] = failure{err: err, until: now.Add(wait), wait: wait}
+	a.failures.Add(1)
 	a.log.Warn("no certificate was got", "name", name, "again_in", wait, "err", err)
 }
 
@@ -315,13 +318,15 @@ func (a *acmeCerts) list() (list []Info) {
 	for _, leaf := range certs {
 		i := infoOf("acme", &tls.Certificate{Leaf: leaf})
 		for _, name := range i.Names {
-			i.Error = textOf(failed[name].err)
-			delete(failed, name)
+			if f, is := failed[name]; is {
+				i.Error, i.Again = textOf(f.err), f.until
+				delete(failed, name)
+			}
 		}
 		list = append(list, i)
 	}
 	for name, f := range failed {
-		list = append(list, Info{Names: []string{name}, Source: "acme", Error: textOf(f.err)})
+		list = append(list, Info{Names: []string{name}, Source: "acme", Error: textOf(f.err), Again: f.until})
 	}
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/tlscert"
 )
@@ -189,6 +190,33 @@ type Info struct {
 	File     string    `json:"file,omitempty"` // of the user's
 	NotAfter time.Time `json:"not_after"`
 	Error    string    `json:"error,omitempty"` // why what is there now is not used, or no other could be got
+	Again    time.Time `json:"again,omitzero"`  // another is not tried to get before
+}
+
+// Problems lists why there is no certificate, or no newer one, for names that some app answers to.
+func (c *Certs) Problems() (list []api.CertificateProblem) {
+	for _, i := range c.Certificates() {
+		if i.Error == "" || i.Source == "acme" && !slices.ContainsFunc(i.Names, c.o.Allowed) {
+			continue
+		}
+		p := api.CertificateProblem{Names: append([]string{}, i.Names...), Source: i.Source, File: i.File, Why: i.Error}
+		if !i.Again.IsZero() {
+			p.Again = &i.Again
+		}
+		if !i.NotAfter.IsZero() {
+			p.Ends = &i.NotAfter
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// Failures returns how many certificates this process tried to get or renew in vain.
+func (c *Certs) Failures() uint64 {
+	if c.acme == nil {
+		return 0
+	}
+	return c.acme.failures.Load()
 }
 
 // Certificates lists those that there are, by source and name.

@@ -296,6 +296,15 @@ func TestAnAuthorityThatFails(t *testing.T) {
 	if list := c.Certificates(); len(list) != 3 || list[1].Error == "" {
 		t.Errorf("%+v", list)
 	}
+	problems := c.Problems()
+	if len(problems) != 2 || c.Failures() != 2 {
+		t.Fatalf("%d failures, %+v", c.Failures(), problems)
+	}
+	p := problems[1]
+	if p.Names[0] != "shop.example.com" || !strings.Contains(p.Why, "403") || p.Ends != nil ||
+		!p.Again.After(time.Now()) || p.Again.After(time.Now().Add(time.Minute)) {
+		t.Errorf("%+v", p)
+	}
 	for _, name := range []string{"shop.localhost", "10.0.0.1", "shop"} { // no authority has these
 		_, _ = shown(t, c.TLS(), name, "h2")
 	}
