@@ -23,10 +23,12 @@ func TestAUserThatTheImageLacks(t *testing.T) {
 		{"4321:33", nil, "4321 4321"},
 		{"33", nil, "web 33"},
 		{"", nil, "root 0"},
-		{"1234", []runtime.File{{Path: "/etc/passwd", Data: []byte("me:x:1234:0::/:/bin/sh\n"), Mode: 0o644}}, "me 1234"},
+		{"1234", []runtime.File{{Path: "/etc/passwd", Data: []byte("me:x:1234:0::/:/bin/sh\n"), Mode: 0o644}},
+			"me 1234"},
 	} {
-		s := runtime.Spec{Machine: fmt.Sprint("u", i), Attempt: 1, Fresh: true, SwapMB: -1, User: c.user, Files: c.files,
-			Argv: []string{"sleep", "1000"}, Env: []string{"PATH=/bin:/usr/bin"}}
+		s := runtime.Spec{Machine: fmt.Sprint("u", i), Attempt: 1, Fresh: true, SwapMB: -1, User: c.user,
+			Files: c.files,
+			Argv:  []string{"sleep", "1000"}, Env: []string{"PATH=/bin:/usr/bin"}}
 		s.Resources.CPU, s.Resources.Memory = 500, 64
 		if _, err := r.Start(t.Context(), s); err != nil {
 			t.Fatal(err)
