@@ -29,6 +29,7 @@ func (e *encoder) record(r *cluster.Record) {
 		e.list("images", len(r.Images), false, func(i int) { e.text(r.Images[i]) })
 	}
 	e.some("volumes", len(r.Volumes) > 0, r.Volumes)
+	e.some("volumes_of", len(r.VolumesOf) > 0, r.VolumesOf)
 	if len(r.Attributes) > 0 {
 		e.key("attributes")
 		e.attributes(r.Attributes)

@@ -148,8 +148,8 @@ func diff(old, r *cluster.Record) (*Changed, bool) {
 	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State ||
 		old.MaxStarting != r.MaxStarting || old.PromiseLimit != r.PromiseLimit || !old.Cordon.Same(r.Cordon) ||
 		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) ||
-		!slices.Equal(old.Images, r.Images) ||
-		!sameMap(old.Volumes, r.Volumes) || !sameMap(old.Attributes, r.Attributes) ||
+		!slices.Equal(old.Images, r.Images) || !sameMap(old.Volumes, r.Volumes) ||
+		!sameMap(old.VolumesOf, r.VolumesOf) || !sameMap(old.Attributes, r.Attributes) ||
 		!slices.Equal(old.Reserved, r.Reserved) || !slices.Equal(old.Full, r.Full) ||
 		!sameLists(old, r) {
 		return nil, false
