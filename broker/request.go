@@ -191,7 +191,10 @@ func (b *Broker) fund(ctx context.Context, o *Order) error {
 		if len(account.Max) > 0 {
 			o.capped = namespace
 		}
-		rate, more := 0.0, req.Resources.Scale(int64(len(o.Purchases)), 1).Add(o.occupied)
+		rate, more := 0.0, req.Resources.Scale(int64(len(o.Purchases)), 1)
+		own := *account // what others occupy beside is no part of what this order wants
+		own.Used = own.Used.Add(o.occupied)
+		account = &own
 		if req.Start {
 			rate = b.funds.Price().Rate(req.Resources, req.Scheduling)*float64(len(o.Purchases)) + o.ahead
 		}
