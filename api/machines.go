@@ -56,6 +56,8 @@ type Waited struct {
 type MoveRequest struct {
 	// To is the id of the only worker that may take it. Left out: any other may; a replica of a service needs it.
 	To cluster.WorkerID `json:"to,omitempty"`
+	// Plan only says whether it would go: the answer is planned, or the error that the move would have. Nothing changes.
+	Plan bool `json:"plan,omitempty"`
 }
 
 // Moved is the answer to a move: the machine as it is now, and where it was.
@@ -69,6 +71,8 @@ type Moved struct {
 	// Begun says that it is a replica of a service, whose steward goes on: another machine is made at To, and then this one
 	// goes. See the service for how far that is.
 	Begun bool `json:"begun,omitempty"`
+	// Planned says that it would go now; nothing was done.
+	Planned bool `json:"planned,omitempty"`
 }
 
 // MachineLines is a page of machines in one line each, in order of id.

@@ -119,6 +119,12 @@ func TestMoveTo(t *testing.T) {
 		"worker w9 is not heard, or not known") {
 		t.Fatal(err)
 	}
+	for to, want := range map[cluster.WorkerID]string{"w2": no, "w3": ""} {
+		err := b.MayMove(t.Context(), Machine{Machine: m, At: w}, to)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || len(w.rows) != 1 {
+			t.Fatal(to, err)
+		}
+	}
 	in := Intent{App: "a", Launch: relaunch(m, "00000000000009"), At: "w2"}
 	if err := b.Takes(t.Context(), in, m.ID, "w1"); err == nil || !strings.Contains(err.Error(), no) {
 		t.Fatal(err)

@@ -47,12 +47,8 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 		return nil, err
 	}
 	defer unlock()
-	if m.Replica != nil {
-		return nil, fault.New(fault.Precondition, "replica", "machine %s stands for a replica of a service, which "+
-			"would make another: drain its worker, or destroy it", m.ID)
-	}
-	if why := b.tied(ctx, m); why != "" {
-		return nil, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
+	if err := b.leaves(ctx, m); err != nil {
+		return nil, err
 	}
 	id, there, err := b.successor(ctx, m)
 	if err != nil {
@@ -70,6 +66,27 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 			m.ID, out.Machine.Worker, out.Machine.ID)
 	}
 	return out, nil
+}
+
+// leaves returns why a machine cannot go from its worker; nil: it can, if another takes it.
+func (b *Broker) leaves(ctx context.Context, m Machine) error {
+	if m.Replica != nil {
+		return fault.New(fault.Precondition, "replica", "machine %s stands for a replica of a service, which would "+
+			"make another: say to which worker it is to go", m.ID)
+	}
+	if why := b.tied(ctx, m); why != "" {
+		return fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
+	}
+	return nil
+}
+
+// MayMove returns why a Move would leave a machine where it is now; nil: it would not. Nothing is made or reserved.
+func (b *Broker) MayMove(ctx context.Context, m Machine, to cluster.WorkerID) error {
+	if err := b.leaves(ctx, m); err != nil {
+		return err
+	}
+	in := Intent{App: m.App, Launch: relaunch(m.Machine, successorID(m.ID, 0)), Replaces: &m, At: to}
+	return b.Takes(ctx, in, m.ID, m.Worker)
 }
 
 // remake has another worker make the machine anew, and starts the old one again where none did.

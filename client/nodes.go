@@ -38,6 +38,12 @@ func (c ClusterCalls) Move(ctx context.Context, app, id string, to cluster.Worke
 	return m, err
 }
 
+// PlanMove says whether a Move would be done now, or the error that it would have. Nothing changes.
+func (c ClusterCalls) PlanMove(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
+	err = c.do(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to, Plan: true}), &m)
+	return m, err
+}
+
 // Leave has the member that answers say goodbye and end.
 func (c ClusterCalls) Leave(ctx context.Context) error {
 	return c.do(ctx, newCall(api.Leave), nil)

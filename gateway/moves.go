@@ -28,6 +28,7 @@ type movesAPI struct {
 // moveBroker is what it needs of the broker.
 type moveBroker interface {
 	Move(ctx context.Context, m broker.Machine, to cluster.WorkerID) (*broker.Moved, error)
+	MayMove(ctx context.Context, m broker.Machine, to cluster.WorkerID) error
 	Takes(ctx context.Context, in broker.Intent, id string, at cluster.WorkerID) error
 }
 
@@ -60,9 +61,12 @@ func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 	var out api.Moved
 	switch m := (broker.Machine{Machine: f.machine, At: f.worker}); {
 	case in.To != "" && in.To == m.Worker:
-		out, err = a.stay(r, m.Machine)
+		out, err = a.stay(r, m.Machine, in.Plan)
 	case in.To != "" && m.Replica != nil:
-		out, err = a.replica(r, m.Machine, in.To)
+		out, err = a.replica(r, m.Machine, &in)
+	case in.Plan:
+		out = api.Moved{From: m.ID, Worker: m.Worker, Machine: m.Machine, Planned: true}
+		err = a.broker.MayMove(r.Context(), m, in.To)
 	default:
 		out, err = a.alone(r, m, in.To)
 	}
@@ -82,9 +86,9 @@ func (a *movesAPI) alone(r *http.Request, m broker.Machine, to cluster.WorkerID)
 }
 
 // stay leaves a machine where it is; what was to take its place elsewhere goes.
-func (a *movesAPI) stay(r *http.Request, m *machine.Machine) (api.Moved, error) {
+func (a *movesAPI) stay(r *http.Request, m *machine.Machine, plan bool) (api.Moved, error) {
 	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Already: true}
-	if m.Replica == nil || m.Replica.Run != "" {
+	if m.Replica == nil || m.Replica.Run != "" || plan {
 		return out, nil
 	}
 	_, err := a.want(r, m.App, []rollout.MoveTo{{Machine: m.ID}})
@@ -105,7 +109,7 @@ func (a *movesAPI) want(r *http.Request, app string, moves []rollout.MoveTo) (*r
 }
 
 // replica has the steward of a service make another machine for a replica at a worker, if that takes it now.
-func (a *movesAPI) replica(r *http.Request, m *machine.Machine, to cluster.WorkerID) (api.Moved, error) {
+func (a *movesAPI) replica(r *http.Request, m *machine.Machine, move *api.MoveRequest) (api.Moved, error) {
 	s, _ := a.releases.catalog.Service(m.App)
 	wanted, _ := s.InForce()
 	if why := staysText(m, wanted); why != "" {
@@ -113,18 +117,21 @@ func (a *movesAPI) replica(r *http.Request, m *machine.Machine, to cluster.Worke
 			why)
 	}
 	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Begun: true}
-	if s.Head.MovesTo(time.Now(), m.ID, m.Worker) == to { // it is on its way
+	if s.Head.MovesTo(time.Now(), m.ID, m.Worker) == move.To && !move.Plan { // it is on its way
 		return out, nil
 	}
 	o := rollout.Order{Verb: rollout.Make, Replica: machine.Replica{Group: m.Replica.Group, Index: m.Replica.Index},
 		Asleep: m.Rests && slices.Contains(resting, m.State)}
 	o.Machine = o.Slot().MachineID(s.App.ID, 0, "")
-	in := broker.Intent{App: m.App, Launch: o.Launch(wanted), At: to}
+	in := broker.Intent{App: m.App, Launch: o.Launch(wanted), At: move.To}
 	if err := a.broker.Takes(r.Context(), in, m.ID, m.Worker); err != nil {
 		return api.Moved{}, err
 	}
+	if out.Begun, out.Planned = !move.Plan, move.Plan; move.Plan {
+		return out, nil
+	}
 	_, err := a.want(r, m.App, []rollout.MoveTo{{Machine: m.ID, Group: m.Replica.Group, Index: m.Replica.Index,
-		To: to}})
+		To: move.To}})
 	return out, err
 }
 

@@ -22,7 +22,7 @@ const movePatience = 10 * time.Minute
 
 // Move makes the command "souk move".
 func Move(c *cli.Env) *cobra.Command {
-	to, patience := cluster.WorkerID(""), movePatience
+	to, patience, dry := cluster.WorkerID(""), movePatience, false
 	cmd := &cobra.Command{Use: "move MACHINE", Short: "Have a machine go to another host",
 		Long: `Have one machine go to another host, as "souk node drain" does with all of a host. Whether the host takes it is asked
 first: if it does not, nothing is done, and each reason is said.
@@ -36,11 +36,13 @@ first. What does not become ready is removed, and the old one stays. The service
 spread the machines of the group anew. After ^C it goes on; "souk move MACHINE --to" the host where it is has it stay.
 
 A machine with a volume stays, as the volume does. One that is at the host already stays there, and the exit code is 0.`,
-		Example: "  souk move web/0 --to fra-2\n  souk move worker-1 --to fra-2 --json",
-		Args:    cli.Args(1, 1, "a machine, by id, name or replica")}
+		Example: "  souk move web/0 --to fra-2\n  souk move web/0 --to fra-2 --plan\n" +
+			"  souk move worker-1 --to fra-2 --json",
+		Args: cli.Args(1, 1, "a machine, by id, name or replica")}
 	cmd.Flags().StringVar((*string)(&to), "to", "", "the host that is to have it")
 	cmd.Flags().DurationVar(&patience, "timeout", patience,
 		"how long a replica may take until it is there; then it stays")
+	cmd.Flags().BoolVar(&dry, "plan", false, "say only whether it would go now")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		switch {
 		case to == "":
@@ -52,7 +54,11 @@ A machine with a volume stays, as the volume does. One that is at the host alrea
 		if err != nil {
 			return err
 		}
-		return move(cmd.Context(), c, cl, m, to, patience)
+		act := cl.Move
+		if dry {
+			act = cl.PlanMove
+		}
+		return move(cmd.Context(), c, cl, m, to, patience, act)
 	}
 	return cmd
 }
@@ -65,25 +71,28 @@ type moved struct {
 	Worker  cluster.WorkerID `json:"worker"`          // where that is
 	From    cluster.WorkerID `json:"from"`            // where the machine was before
 	Already bool             `json:"already"`         // it was there before
+	Planned bool             `json:"planned"`         // it would go; nothing was done
 	Error   string           `json:"error,omitempty"` // why it stays
 }
 
 func move(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, to cluster.WorkerID,
-	patience time.Duration) error {
+	patience time.Duration, act func(context.Context, string, string, cluster.WorkerID) (api.Moved, error)) error {
 	name, slot := cli.Label(m), rollout.Slot{}
 	if m.Replica != nil && m.Replica.Run == "" {
 		slot = rollout.Slot{Group: m.Replica.Group, Index: m.Replica.Index}
 		name = slot.String() + " of " + m.App
 	}
 	done := c.Progress("%s goes to %s", name, to)
-	out, err := cl.Move(ctx, m.App, m.ID, to)
+	out, err := act(ctx, m.App, m.ID, to)
 	done()
 	if err != nil {
 		return err
 	}
-	line := moved{m.App, m.ID, m.ID, to, out.Worker, out.Already, ""}
+	line := moved{m.App, m.ID, m.ID, to, out.Worker, out.Already, out.Planned, ""}
 	down := ""
 	switch {
+	case out.Planned:
+		line.Now, line.Worker = "", out.Worker
 	case out.Already:
 	case out.Begun:
 		w := moving{c, cl, m.App, slot, m.ID, out.Worker, to}
@@ -99,6 +108,8 @@ func move(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine
 	switch {
 	case c.JSON:
 		c.JSONLine(c.Out, line)
+	case line.Planned:
+		c.Printf("%s would go from %s to %s, which takes it now\n", name, out.Worker, to)
 	case line.Already:
 		c.Printf("%s is at %s already\n", name, to)
 	default:
