@@ -42,7 +42,7 @@ func (x Column) Cut(least int) Column {
 const reasonLeast = 28
 
 // Reason returns the column of a reason: where the terminal is too narrow its texts go over several lines, beside the row,
-// or below it where other columns would have to go for that. A table has one at most.
+// or below it where other columns would have to be cut or left out for that. A table has one at most.
 func Reason(head string) Column { return Column{Head: head, Least: reasonLeast, whole: true} }
 
 // Columns returns columns of which the first is always there, and the others are left out from the right.
@@ -127,7 +127,7 @@ func layout(columns []Column, wide []int, most int) (shown []int, below int) {
 	}
 	beside := shown[at] >= min(wide[at], reasonLeast)
 	for i := range shown {
-		beside = beside && shown[i] > 0
+		beside = beside && (i == at || shown[i] == wide[i])
 	}
 	if beside {
 		return shown, -1

@@ -81,10 +81,10 @@ func TestReasons(t *testing.T) {
 			"web/0    fra-1-with-a-name  memory: wanted 512 MiB, had 100\n" +
 			"                            MiB free of 900 MiB\n" +
 			"web/1    fra-2\nweb/2    fra-3              none\n"},
-		{50, "REPLICA  WORKER       WHY\n" +
-			"web/0    fra-1-with…  memory: wanted 512 MiB, had\n" +
-			"                      100 MiB free of 900 MiB\n" +
-			"web/1    fra-2\nweb/2    fra-3        none\n"},
+		{50, "REPLICA  WORKER\n" +
+			"web/0    fra-1-with-a-name\n" +
+			"    memory: wanted 512 MiB, had 100 MiB free of\n    900 MiB\n" +
+			"web/1    fra-2\nweb/2    fra-3\n    none\n"},
 		{36, "REPLICA  WORKER\n" +
 			"web/0    fra-1-with-a-name\n" +
 			"    memory: wanted 512 MiB, had 100\n    MiB free of 900 MiB\n" +
