@@ -170,11 +170,7 @@ func (c *Catalog) ApplyPolicy(text []byte) (name string, changed bool, err error
 func (c *Catalog) RollbackPolicy(name string, to int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if c.policies.shipped[name] != nil {
-		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no earlier version",
-			name)
-	}
-	v, err := c.policies.store.Rollback(name, to, time.Now().UTC())
+	v, err := c.earlier(name, to, time.Now().UTC())
 	if err != nil {
 		return err
 	}
@@ -189,8 +185,17 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	v, err := c.policies.store.Rollback(name, to, time.Time{})
+	v, err := c.earlier(name, to, time.Time{})
 	return v.Text, err
+}
+
+// earlier returns the version that goes back to an earlier one. The caller holds a lock.
+func (c *Catalog) earlier(name string, to int, at time.Time) (policy.Version, error) {
+	if c.policies.shipped[name] != nil {
+		return policy.Version{}, fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no "+
+			"earlier version", name)
+	}
+	return c.policies.store.Rollback(name, to, at)
 }
 
 // putVersion commits a version, and that those go which are then too many. The caller holds write.

@@ -217,8 +217,16 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 
 // askedFor returns the policy that a question is about.
 func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err error) {
-	text := in.Text
+	text, whose := in.Text, 0
+	for _, said := range []bool{in.Chosen, in.Default, in.App != ""} {
+		if said {
+			whose++
+		}
+	}
 	switch {
+	case whose > 1:
+		return nil, fault.New(fault.Invalid, "policy_question",
+			"a plan is of the machines that a policy is chosen for (chosen), of the default's or of an app's: say one of them")
 	case (in.Text == "") == (in.Policy == "") || in.Back != nil && in.Policy == "":
 		return nil, fault.New(fault.Invalid, "policy_question",
 			"a plan is asked of a file (text) or of a policy that is there (policy, and back): name one of them")
