@@ -192,8 +192,8 @@ func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
 // earlier returns the version that goes back to an earlier one. The caller holds a lock.
 func (c *Catalog) earlier(name string, to int, at time.Time) (policy.Version, error) {
 	if c.policies.shipped[name] != nil {
-		return policy.Version{}, fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and has no "+
-			"earlier version", name)
+		return policy.Version{}, fault.New(fault.Precondition, "policy_shipped",
+			"policy %s comes with souk and has no earlier version", name)
 	}
 	return c.policies.store.Rollback(name, to, at)
 }

@@ -226,7 +226,8 @@ func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err er
 	switch {
 	case whose > 1:
 		return nil, fault.New(fault.Invalid, "policy_question",
-			"a plan is of the machines that a policy is chosen for (chosen), of the default's or of an app's: say one of them")
+			"a plan is of the machines that a policy is chosen for (chosen), of the default's or of an app's: say one "+
+				"of them")
 	case (in.Text == "") == (in.Policy == "") || in.Back != nil && in.Policy == "":
 		return nil, fault.New(fault.Invalid, "policy_question",
 			"a plan is asked of a file (text) or of a policy that is there (policy, and back): name one of them")

@@ -10,11 +10,13 @@ import (
 
 // TestGates: a condition counts machines, or hundredths of those that were compared.
 func TestGates(t *testing.T) {
-	plan := api.PolicyPlan{Policy: "east", Comparison: whatif.Comparison{Compared: 8, Same: 5, Moves: make([]whatif.Move, 2),
+	plan := api.PolicyPlan{Policy: "east", Comparison: whatif.Comparison{Compared: 8, Same: 5,
+		Moves:   make([]whatif.Move, 2),
 		Nowhere: []whatif.Move{{Evicts: []whatif.Evicted{{Machines: 2}, {Machines: 1}}}}}}
 	for text, fails := range map[string]bool{
-		"nowhere > 0": true, "nowhere>1": false, "nowhere >= 1": true, " nowhere > 12.5% ": false, "nowhere >= 12.5%": true,
-		"moved > 10%": true, "moved > 25%": false, "moved <= 2": true, "moved < 2": false,
+		"nowhere > 0": true, "nowhere>1": false, "nowhere >= 1": true, " nowhere > 12.5% ": false,
+		"nowhere >= 12.5%": true,
+		"moved > 10%":      true, "moved > 25%": false, "moved <= 2": true, "moved < 2": false,
 		"evicted > 2": true, "evicted > 3": false, "compared < 9": true, "compared < 8": false,
 	} {
 		g, err := parseGate(text)
@@ -29,8 +31,8 @@ func TestGates(t *testing.T) {
 			t.Errorf("%q of no machines: %v", text, err)
 		}
 	}
-	for _, text := range []string{"", "nowhere", "away > 0", "moved > x", "moved > 0.1 * old", "moved = 1", "moved > 1.2.3",
-		"compared > 5%", "moved > -1"} {
+	for _, text := range []string{"", "nowhere", "away > 0", "moved > x", "moved > 0.1 * old", "moved = 1",
+		"moved > 1.2.3", "compared > 5%", "moved > -1"} {
 		if g, err := parseGate(text); err == nil {
 			t.Errorf("%q is a condition: %+v", text, g)
 		}
