@@ -205,7 +205,7 @@ func (x *Index) setKey(r *placement.Request) []byte {
 func fixedPart(w *cluster.Record) cluster.Record {
 	out := *w
 	out.Used, out.Machines, out.Starting, out.MaxStarting, out.Backlog = cluster.Resources{}, 0, 0, 0, 0
-	out.Apps, out.Volumes, out.Evictable, out.Full = nil, nil, nil, nil
+	out.Apps, out.Volumes, out.VolumesOf, out.Evictable, out.Full = nil, nil, nil, nil, nil
 	return out
 }
 

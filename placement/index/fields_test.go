@@ -26,8 +26,8 @@ func TestTheIndexKnowsEveryField(t *testing.T) {
 			"Policy", "Strategy", "EvictionBudget", "Lent"}}, // the last four are not read
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used",
 			"Machines", "Starting", "MaxStarting",
-			"Apps", "Images", "Volumes", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs", "Evictable",
-			"Cordon", "Backlog", "Spending", "Full", "At", "Promised", "PromiseLimit"}},
+			"Apps", "Images", "Volumes", "VolumesOf", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs",
+			"Evictable", "Cordon", "Backlog", "Spending", "Full", "At", "Promised", "PromiseLimit"}},
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)
