@@ -116,6 +116,7 @@ func (n *Node) openEntry() error {
 		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, ats...)}
 	e.read()
 	n.entry = e
+	n.closers = append(n.closers, e.rules.Release)
 	return nil
 }
 

@@ -263,6 +263,15 @@ func (x *entered) lay(c *nftables.Conn, open []netip.AddrPort, stand bool) error
 // Watch calls removed when somebody has removed something of the rules, or it may have missed that, until ctx ends.
 func (e *Entry) Watch(ctx context.Context, removed func()) { Watch(ctx, e.name, removed) }
 
+// Release takes the server's address away where there are no rules that lead to it.
+func (e *Entry) Release() error {
+	c, err := nftables.New()
+	if err != nil || !e.to6.IsValid() || hasTable(c, e.name) {
+		return err
+	}
+	return dropEntry6(e.to6.Addr())
+}
+
 // Remove removes the rules, and the server's address.
 func (e *Entry) Remove() error {
 	e.mu.Lock()

@@ -137,6 +137,10 @@ func TestTheEntry(t *testing.T) {
 	must(t, hostnet.NewEntry(plan("a", "x"), four).Apply(open, false)) // where there is no loopback by IPv6
 	one("by IPv4 alone", "closed", open[0], true)
 	one("by IPv4 alone", "closed", netip.AddrPortFrom(hostnet.Six(open[0].Addr()), open[0].Port()), false)
+	must(t, e.Release())
+	if has := h.run("ip", "-6", "addr", "show", "dev", "lo"); !strings.Contains(has, at6.String()) {
+		t.Errorf("its address is gone, and rules lead to it: %s", has)
+	}
 	must(t, hostnet.RemoveEntry("")) // as another process does
 	if has := h.run("nft", "list", "tables"); strings.Contains(has, "souk-in-") {
 		t.Errorf("rules are left: %s", has)
@@ -145,4 +149,10 @@ func TestTheEntry(t *testing.T) {
 		t.Errorf("its address is left: %s", has)
 	}
 	must(t, e.Remove())
+	_, err = hostnet.HoldEntry6("")
+	must(t, err)
+	must(t, e.Release())
+	if has := h.run("ip", "-6", "addr", "show", "dev", "lo"); strings.Contains(has, at6.String()) {
+		t.Errorf("its address is left without rules: %s", has)
+	}
 }
