@@ -122,6 +122,9 @@ func couldNotAsk(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 }
 
+// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only.
+func mayNotAsk(err error) bool { return fault.Is(err, fault.Denied) && fault.CodeOf(err) == "role" }
+
 // How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
 // has, whose word of what it made last is here by then; one that is heard of and has told nothing, which may yet come;
 // and one that is not heard of, which may have made anything on the other side of a cut.
@@ -380,7 +383,7 @@ func fanOutTo[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([
 	return out, errs
 }
 
-// gather asks workers for lists and joins them. Of one that gives no answer, what is known stands in, and it is
+// gather asks workers for lists and joins them. Of one that gives no answer, or none to us, what is known stands in, and it is
 // returned: a list that silently lacks some would let its reader believe that they are gone. Another error fails all.
 func gather[T any](d *directory, workers []Worker, ask func(Worker) ([]T, error),
 	known func(cluster.WorkerID) []T) (all []T, silent []unanswered, err error) {
@@ -390,7 +393,7 @@ func gather[T any](d *directory, workers []Worker, ask func(Worker) ([]T, error)
 		id := workers[i].ID()
 		d.contact.Called(id, !couldNotAsk(errs[i]))
 		switch {
-		case couldNotAsk(errs[i]):
+		case couldNotAsk(errs[i]), mayNotAsk(errs[i]):
 			silent = append(silent, unanswered{id, errs[i]})
 			l = known(id)
 		case errs[i] != nil:
