@@ -53,6 +53,7 @@ func values() map[string]value {
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
 		"gpus":   {list: gpus, more: true},
+		"gang":   {list: gangs},
 		"worker": {list: workers, many: true}, "to": {list: nodes, kind: "string"},
 		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
 		"dir":   dir, "traces": dir, "unit-dir": dir, "certs": dir,
@@ -101,7 +102,22 @@ func machines(ctx context.Context, c *cli.Env) ([]string, error) {
 		if m.Replica != "" {
 			out = append(out, described(m.Replica, m.ID+" of app "+m.App+", "+string(m.State)))
 		}
+		if m.Gang != "" {
+			out = append(out, described(m.Gang, "gang of app "+m.App))
+		}
 		return out
+	})(ctx, c)
+}
+
+// gangs lists the ids of those that have a machine.
+func gangs(ctx context.Context, c *cli.Env) ([]string, error) {
+	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]*machine.Line, error) {
+		return cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
+	}, func(m *machine.Line) []string {
+		if m.Gang == "" {
+			return nil
+		}
+		return []string{strings.TrimPrefix(m.Gang, machine.GangPrefix)}
 	})(ctx, c)
 }
 
