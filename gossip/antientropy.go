@@ -64,10 +64,11 @@ func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
 	return anybody, regular || owners < int(e.c.members.count.Load()-1)/2
 }
 
-// PullFrom learns all that a member knows.
+// PullFrom learns all that a member knows which is heard, be it suspected: one that was late with an answer to a probe is not
+// gone, and an answer to a client waits for what it knows.
 func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	m, known := c.members.get(id)
-	if !known || m.State != cluster.MemberAlive {
+	if !known || !m.Heard() {
 		return fault.New(fault.Unavailable, "pull", "member %s is not heard", id)
 	}
 	e := c.antiEntropy

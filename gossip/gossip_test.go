@@ -266,6 +266,25 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
+// TestASuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a probe.
+func TestASuspectIsPulledFrom(t *testing.T) {
+	k := fast()
+	k.Probe, k.Reprobe, k.Gossip = time.Hour, time.Hour, time.Hour
+	k.Sync, k.Save, k.StuckAfter = time.Hour, time.Hour, time.Hour
+	a := start(t, Options{Self: "a", Knobs: k})
+	b := start(t, Options{Self: "b", Knobs: k}, a)
+	waittest.Until(t, "a knows b", func() bool { return state(a, "b") == cluster.MemberAlive })
+	a.members.suspect("b")
+	b.machine("m1", "started")
+	b.announcer.announce()
+	if err := a.PullFrom(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := a.Where("m1"); !known {
+		t.Error("what the suspect has told is not known")
+	}
+}
+
 func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	<-a.Ready()
