@@ -56,7 +56,7 @@ atonce = -p $(twice) -parallel $(twice)
 gotestsum = $(CURDIR)/bin/gotestsum
 events = $(CURDIR)/bin/events
 check = $(gotestsum) --format pkgname --format-icons text --hide-summary skipped --jsonfile $(events)/$(1).json \
-	--rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --packages "$(2)" -- -timeout 60m $(3)
+	--rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --packages "$(2)" -- -timeout 25m $(3)
 
 # A tier of the tests: $(1) its name, $(2) its packages, $(3) flags of go test, $(4) what else is run. The scripts run
 # beside the rest.
