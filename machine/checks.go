@@ -67,6 +67,9 @@ type HealthCheck struct {
 // HealthChecks lists the checks of a config: those of its services as the Machines API names them, in their order, then
 // its own by name.
 func (c *Config) HealthChecks() (out []HealthCheck) {
+	if !c.HasChecks() { // it is asked for at each request
+		return nil
+	}
 	for _, s := range c.Services {
 		for _, ch := range s.Checks {
 			h := ch.resolve(s.InternalPort)

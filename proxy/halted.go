@@ -31,7 +31,7 @@ func (o *owner) endHalted(ctx context.Context, now time.Time) {
 		o.mu.Lock()
 		for v := range o.gate(id).visits {
 			if v.waits(now) && v.port == port {
-				v.halted = true
+				v.halted.Store(true)
 				v.conn().Close()
 			}
 		}
@@ -60,7 +60,7 @@ func (o *owner) slow(now time.Time) map[string]int {
 
 // waits reports whether a request has waited for long for the head of its answer. It is called with the owner's lock.
 func (v *visit) waits(now time.Time) bool {
-	return !v.raw && !v.head && v.conn != nil && now.Sub(v.began) >= haltedAfter
+	return !v.raw && !v.head.Load() && v.conn != nil && now.Sub(v.began) >= haltedAfter
 }
 
 func (o *owner) isHalted(ctx context.Context, id string, port int) bool {
@@ -72,19 +72,9 @@ func (o *owner) isHalted(ctx context.Context, id string, port int) bool {
 	return false
 }
 
-// answered says that the head of a visit's answer has come.
-func (o *owner) answered(v *visit) {
-	o.mu.Lock()
-	v.head = true
-	o.mu.Unlock()
-}
-
 // ended returns the error of a visit that endHalted has ended, else err. What may be sent twice goes to another machine.
-func (o *owner) ended(v *visit, r *hop.Request, err error) error {
-	o.mu.Lock()
-	halted := v.halted
-	o.mu.Unlock()
-	if !halted {
+func (v *visit) ended(r *hop.Request, err error) error {
+	if !v.halted.Load() {
 		return err
 	}
 	err = fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program is "+

@@ -117,14 +117,19 @@ func (x *exchange) headers(b *backend) []hop.Field {
 	}
 	if !b.own {
 		out = append(out, hop.Field{Name: toHeader, Value: b.Target.String()},
-			hop.Field{Name: whoseHeader, Value: x.whose()})
+			hop.Field{Name: whoseHeader, Value: x.p.name + " " + x.whose()})
 	}
 	return out
 }
 
-// whose names the client among those that there are now: by its connection, and where that is a trusted front's, which
-// several share, by its address, too.
-func (x *exchange) whose() string { return x.p.name + " " + x.r.RemoteAddr + " " + x.client }
+// whose names the client among those that this process has now: by its connection, and where that is a trusted front's,
+// which several share, by its address, too. Another member is told the process as well.
+func (x *exchange) whose() string {
+	if x.client == x.peer {
+		return x.r.RemoteAddr
+	}
+	return x.r.RemoteAddr + " " + x.client
+}
 
 func via(r *http.Request) string {
 	v := "1.1 souk"

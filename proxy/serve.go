@@ -270,7 +270,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	defer p.owner.leave(v)
 	answer := r.Answer
 	r.Answer = func(resp *http.Response) error {
-		p.owner.answered(v)
+		v.head.Store(true)
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			p.owner.upgraded(v)
 		}
@@ -280,11 +280,11 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 		client := p.h2.to(b, func(ctx context.Context) (net.Conn, error) { return p.owner.dial(ctx, m, b.Port) })
 		p.owner.over(v, client.newest)
 		res, err := hop.RoundTrip(w, r, client)
-		return res, p.owner.ended(v, r, err)
+		return res, v.ended(r, err)
 	}
 	use := func(c *hop.Conn) { p.owner.over(v, func() net.Conn { return c.Conn }) }
 	res, err := overKept(&p.owner.conns, b.conn, w, r, use, func() (*hop.Conn, error) {
-		if err := p.owner.ended(v, r, nil); err != nil { // another connection is of no more use
+		if err := v.ended(r, nil); err != nil { // another connection is of no more use
 			return nil, err
 		}
 		return p.owner.dials.connect(ctx, b.conn, func() (*hop.Conn, error) {
@@ -295,7 +295,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 			return hop.NewConn(b.conn, c), nil
 		})
 	})
-	return res, p.owner.ended(v, r, err)
+	return res, v.ended(r, err)
 }
 
 // maxStale bounds the kept connections that one request finds closed.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock.
+// visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock, but for those
+// that each request sets or asks for.
 type visit struct {
 	machine string
 	port    int
@@ -21,8 +23,8 @@ type visit struct {
 	raw     bool            // it is no request, or not any more: it has no end that could be awaited
 	conn    func() net.Conn // to the machine; nil: there is none yet
 	began   time.Time
-	head    bool // of the answer has come
-	halted  bool // it was ended, as the machine is: see endHalted
+	head    atomic.Bool // of the answer has come
+	halted  atomic.Bool // it was ended, as the machine is: see endHalted
 }
 
 func newVisit(id string, s *machine.Service) *visit {

@@ -22,7 +22,7 @@ type Places struct {
 
 	mu      sync.Mutex
 	order   *list.List // of *stranger, those that came first in front
-	of      map[string]int
+	of      map[netip.Addr]int
 	by      map[net.Conn]*list.Element
 	evicted uint64
 }
@@ -30,13 +30,13 @@ type Places struct {
 // stranger is a connection on which nobody has shown who they are.
 type stranger struct {
 	conn net.Conn
-	addr string
+	addr netip.Addr // of networkOf
 }
 
 // New returns the places of a server: so many for strangers at all, and a quarter of them for those of one address,
 // where there are several.
 func New(all int) *Places {
-	return &Places{all: all, each: max(1, all/4), order: list.New(), of: map[string]int{},
+	return &Places{all: all, each: max(1, all/4), order: list.New(), of: map[netip.Addr]int{},
 		by: map[net.Conn]*list.Element{}}
 }
 
@@ -84,7 +84,7 @@ func (p *Places) Evicted() uint64 {
 func (p *Places) Enter(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &stranger{c, addrOf(c)}
+	s := &stranger{c, networkOf(c)}
 	for p.order.Len() >= p.all {
 		p.evict(s.addr)
 	}
@@ -94,7 +94,7 @@ func (p *Places) Enter(c net.Conn) {
 
 // evict closes the stranger that came first, of the newcomer's address if that has too many places. Who alone is there
 // has all places.
-func (p *Places) evict(addr string) {
+func (p *Places) evict(addr netip.Addr) {
 	e := p.order.Front()
 	if len(p.of) > 1 && p.of[addr] >= p.each {
 		for e.Value.(*stranger).addr != addr {
@@ -138,28 +138,29 @@ func (p *Places) remove(c net.Conn) {
 // HostOf returns the address of the host at the other end of a connection, one of IPv4 as such; it is not valid where
 // there is none.
 func HostOf(c net.Conn) netip.Addr {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	at := c.RemoteAddr()
+	if t, is := at.(*net.TCPAddr); is { // as nearly all are; nothing is written out to be read again
+		return Host(t.AddrPort())
+	}
+	parsed, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return netip.Addr{}
 	}
-	return Host(at)
+	return Host(parsed)
 }
 
 // Host returns the host of an address and port, as HostOf does.
 func Host(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
 
-// addrOf returns the host of the other end; "" where it has none. Whoever has one address of IPv6 has a network of
-// them: they are one.
-func addrOf(c net.Conn) string {
+// networkOf returns the host of the other end; it is not valid where there is none. Whoever has one address of IPv6 has a
+// network of them: they are one, by the first address of it.
+func networkOf(c net.Conn) netip.Addr {
 	a := HostOf(c)
-	if !a.IsValid() {
-		return ""
-	}
 	const network = 64
 	if a.Is6() {
 		if p, err := a.Prefix(network); err == nil {
-			return p.String()
+			return p.Addr()
 		}
 	}
-	return a.String()
+	return a
 }
