@@ -78,7 +78,7 @@ func (f *farOwners) noteLost(id cluster.WorkerID, err error) bool {
 // fellSilent is the error of a request that was under way at a member when that fell silent. One that may be sent twice
 // goes to another machine.
 func fellSilent(id cluster.WorkerID, r *hop.Request, err error) error {
-	if hop.IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody) {
+	if r.IsRepeatable() {
 		return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
 			"member %s, which has the machine, has fallen silent", id)}
 	}

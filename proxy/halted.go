@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -79,7 +78,7 @@ func (v *visit) ended(r *hop.Request, err error) error {
 	}
 	err = fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program is "+
 		"stopped by a signal; souk signal %s --signal SIGCONT has it go on", v.machine, v.machine)
-	if hop.IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody) {
+	if r.IsRepeatable() {
 		err = &correction{routing.NoAnswer, err}
 	}
 	return err

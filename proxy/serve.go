@@ -308,7 +308,11 @@ func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, u
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
 		if tries == 0 { // else it is a new one's turn: the others may be as old
-			c = k.GetFor(key, r.Whose, !hop.IsSafe(r.Method) || r.Body != nil && r.Body != http.NoBody)
+			if r.IsRepeatable() {
+				c = k.GetToAsk(key, r.Whose)
+			} else {
+				c = k.GetFor(key, r.Whose, true)
+			}
 		}
 		if c == nil {
 			if c, err = dial(); err != nil {

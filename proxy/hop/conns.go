@@ -55,18 +55,25 @@ type Conn struct {
 	raw  syscall.RawConn // what peek looks at; nil: it cannot be looked at
 	look func(fd uintptr)
 	seen peeked
+
+	asks asking
 }
 
 // NewConn returns a connection that was just made. key is what it leads to.
 func NewConn(key string, c net.Conn) *Conn {
-	out := &Conn{Conn: c, key: key, left: math.MaxInt64, bw: bufio.NewWriterSize(c, 4<<10)}
+	out := &Conn{Conn: c, key: key, left: math.MaxInt64}
 	out.br = bufio.NewReaderSize((*bounded)(out), 4<<10)
+	out.bw = bufio.NewWriterSize((*outgoing)(out), 4<<10)
+	_, plain := c.(*net.TCPConn)
 	if t, is := c.(interface{ NetConn() net.Conn }); is { // of TLS: whatever comes unasked is its end
 		c = t.NetConn()
 	}
 	if sc, is := c.(syscall.Conn); is {
 		out.raw, _ = sc.SyscallConn()
 		out.look = out.peekAt
+	}
+	if plain && out.raw != nil {
+		out.asks.step = out.askAt
 	}
 	return out
 }
@@ -87,7 +94,7 @@ func (b *bounded) Read(to []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, ErrLargeHead
 	}
-	n, err := b.Conn.Read(to)
+	n, err := b.read(to)
 	b.left -= int64(n)
 	return n, err
 }
@@ -127,11 +134,18 @@ type store struct {
 // Get is GetFor for nobody who is known.
 func (k *Conns) Get(key string, once bool) *Conn { return k.GetFor(key, "", once) }
 
+// GetToAsk is GetFor for a request that has no body and may be sent twice. Exchange looks at the connection when it sends
+// (see asking), and has sent nothing where it finds something.
+func (k *Conns) GetToAsk(key, whose string) *Conn { return k.get(key, whose, false, true) }
+
 // GetFor returns a kept connection for a client's request, on which nothing has come since its last answer, neither its
 // end nor bytes that no request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be
 // sent twice. A doubtful connection is its client's alone: what comes late on it reaches nobody else. Where there is no
 // other one the oldest is closed, since there are servers that have one connection at a time.
-func (k *Conns) GetFor(key, whose string, once bool) *Conn {
+func (k *Conns) GetFor(key, whose string, once bool) *Conn { return k.get(key, whose, once, false) }
+
+// get is GetFor. later: the look may be left to Exchange.
+func (k *Conns) get(key, whose string, once, later bool) *Conn {
 	for {
 		now := time.Now()
 		k.mu.Lock()
@@ -152,6 +166,9 @@ func (k *Conns) GetFor(key, whose string, once bool) *Conn {
 			return nil
 		}
 		if now.Sub(c.idle) <= k.keep(c) {
+			if later && c.looksWhenItAsks() {
+				return c
+			}
 			switch c.peek() {
 			case silent:
 				return c

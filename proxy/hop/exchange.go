@@ -63,6 +63,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		}
 	}()
 	upgrade := upgradeOf(r.Request)
+	c.hold(!hasBody(r.Request))
 	if err := writeHead(c.bw, r, upgrade); err != nil {
 		return Result{Unsent: true}, err
 	}
@@ -137,10 +138,13 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 	_ = c.SetReadDeadline(until)
 	again := c.used && IsSafe(r.Method)
 	if first, err := c.br.Peek(len(anAnswer)); err != nil && len(first) == 0 {
-		return nil, again && !errors.Is(err, os.ErrDeadlineExceeded), err
+		return nil, c.isUnsent() || again && !errors.Is(err, os.ErrDeadlineExceeded), err
 	} else if c.used && string(first) != anAnswer {
 		c.strange = true
 		return nil, again, errLeft
+	}
+	if body == nil {
+		c.hold(false)
 	}
 	head, _ := c.br.Peek(c.br.Buffered()) // if it is whole, it stays as it is while it is parsed
 	whole := isWholeHead(head)
@@ -165,6 +169,11 @@ func hasBody(r *http.Request) bool {
 // method only is idempotent is not: what came between would be undone.
 func IsSafe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// IsRepeatable reports whether a request may be sent again as it is: by its method, and it has no body.
+func (r *Request) IsRepeatable() bool {
+	return IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody)
 }
 
 // hopByHop are the headers of one hop (RFC 9110, 7.6.1), and those by which a message is framed.
