@@ -114,15 +114,21 @@ type Listener struct {
 	Link string // what /proc/PID/fd shows where a process has it
 }
 
-// ListenersOn gives the sockets of this network namespace that listen on a TCP port. The kernel lists those that listen
-// before all others, so no more of its table is read.
-func ListenersOn(port int) []Listener { return listenersOn("/proc/net/", port) }
+// ListenersOn gives the sockets of this network namespace that listen on a TCP port.
+func ListenersOn(port int) []Listener {
+	if out, told := diagnose(port); told {
+		return out
+	}
+	return listenersOn("/proc/net/", port)
+}
 
 // ListenersAt is ListenersOn for the network namespace of a process.
 func ListenersAt(pid, port int) []Listener {
 	return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port)
 }
 
+// listenersOn reads the table of sockets of a network namespace. The kernel lists those that listen before all others, so no
+// more of it is read.
 func listenersOn(dir string, port int) (out []Listener) {
 	want := fmt.Sprintf(":%04X", port)
 	for _, kind := range []string{"tcp", "tcp6"} {
