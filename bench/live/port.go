@@ -5,12 +5,16 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/soukhq/souk/wait"
 )
 
 // AwaitPort returns when something accepts at an address, looking as often as it can.
 func AwaitPort(ctx context.Context, addr string) error {
 	var d net.Dialer
-	for {
+	var pauses wait.Precise
+	defer pauses.Close()
+	for ; ; _ = pauses.For(ctx, 100*time.Microsecond) {
 		c, err := d.DialContext(ctx, "tcp", addr)
 		if err == nil {
 			return c.Close()
@@ -18,7 +22,6 @@ func AwaitPort(ctx context.Context, addr string) error {
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		time.Sleep(100 * time.Microsecond)
 	}
 }
 

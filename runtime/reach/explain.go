@@ -27,7 +27,7 @@ const (
 // Explain says, of a machine that refuses connections to a port, where the program listens on that port instead; "": it
 // does not, or that cannot be told.
 func (d *Dialer) Explain(m *machine.Machine, port int, err error) string {
-	if err == nil || !refuses(err) {
+	if err == nil || !Refuses(err) {
 		return ""
 	}
 	list, err := m.Reach(port)

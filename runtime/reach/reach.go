@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
+	"github.com/soukhq/souk/wait"
 )
 
 // maxKnown bounds the machines of which a Dialer remembers something. Beyond it all is forgotten, which costs each of
@@ -51,10 +52,15 @@ func (d *Dialer) Dial(ctx context.Context, m *machine.Machine, port int) (net.Co
 	if err == nil {
 		return c, nil
 	}
+	return nil, d.Because(m, port, err)
+}
+
+// Because returns an error of Try, with where the program listens instead, if it does.
+func (d *Dialer) Because(m *machine.Machine, port int, err error) error {
 	if why := d.Explain(m, port, err); why != "" {
-		return nil, fault.Wrap(err, fault.Unavailable, "listens_elsewhere", "connection refused: %s", why)
+		return fault.Wrap(err, fault.Unavailable, "listens_elsewhere", "connection refused: %s", why)
 	}
-	return nil, err
+	return err
 }
 
 // Try is Dial without a look at where the program listens: for those who try again.
@@ -66,7 +72,7 @@ func (d *Dialer) Try(ctx context.Context, m *machine.Machine, port int) (net.Con
 	kept := d.kept(m, port)
 	if kept.IsValid() {
 		c, err := d.DialContext(ctx, "tcp", kept.String())
-		if err == nil || !refuses(err) {
+		if err == nil || !Refuses(err) {
 			return c, err
 		}
 	}
@@ -83,7 +89,7 @@ func (d *Dialer) Try(ctx context.Context, m *machine.Machine, port int) (net.Con
 		if first == nil {
 			first = err
 		}
-		if !refuses(err) {
+		if !Refuses(err) {
 			return nil, err
 		}
 		if v4, has := d.second(m, list[0].Addr()); has && len(list) == 1 {
@@ -93,8 +99,8 @@ func (d *Dialer) Try(ctx context.Context, m *machine.Machine, port int) (net.Con
 	return nil, first
 }
 
-// refuses reports whether an address says at once that it takes no connection, so that another may.
-func refuses(err error) bool {
+// Refuses reports whether an address says at once that it takes no connection, so that another may.
+func Refuses(err error) bool {
 	return slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
 		syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EAFNOSUPPORT},
 		func(e error) bool { return errors.Is(err, e) })
@@ -159,14 +165,9 @@ func (d *Dialer) second(m *machine.Machine, own netip.Addr) (v4 netip.Addr, has 
 
 // Await connects to a port of a machine as soon as it accepts, looking again after every pause.
 func (d *Dialer) Await(ctx context.Context, m *machine.Machine, port int, pause time.Duration) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	var pauses wait.Precise
+	defer pauses.Close()
+	for ; ; _ = pauses.For(ctx, pause) {
 		c, err := d.Try(ctx, m, port)
 		if err == nil {
 			return c.Close()
@@ -174,6 +175,5 @@ func (d *Dialer) Await(ctx context.Context, m *machine.Machine, port int, pause 
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		timer.Reset(pause)
 	}
 }
