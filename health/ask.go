@@ -32,17 +32,20 @@ const (
 // verdict is what a check says.
 type verdict struct{ status, output string }
 
-// ask makes a check once.
-func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.HealthCheck) verdict {
+// ask makes a check once. refused is not nil where nothing listens.
+func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.HealthCheck) (v verdict, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
 	conn, err := c.o.Dial(ctx, m, h.Port)
+	if reach.Refuses(err) {
+		refused = err
+	}
 	if err != nil {
-		return failed(h, err)
+		return failed(h, err), refused
 	}
 	defer conn.Close()
 	if !h.HTTP {
-		return verdict{machine.CheckPassing, fmt.Sprintf("port %d accepts connections", h.Port)}
+		return verdict{machine.CheckPassing, fmt.Sprintf("port %d accepts connections", h.Port)}, nil
 	}
 	if until, bounded := ctx.Deadline(); bounded {
 		err = conn.SetDeadline(until)
@@ -54,9 +57,9 @@ func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.Health
 		a, err = c.get(ctx, conn, m, h)
 	}
 	if err != nil {
-		return failed(h, err)
+		return failed(h, err), nil
 	}
-	return a.judge()
+	return a.judge(), nil
 }
 
 // answer is what a check reads of one.

@@ -48,7 +48,8 @@ func get(port int, path string) machine.HealthCheck {
 
 func asked(t *testing.T, h machine.HealthCheck) verdict {
 	t.Helper()
-	return New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), host(), &h)
+	v, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), host(), &h)
+	return v
 }
 
 // TestWhatAnswersSay asks a server, each path of which answers in its own way.
@@ -163,7 +164,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h = get(hangs, "/")
-	if got := New(Options{Dial: new(reach.Dialer).Dial}).ask(ctx, host(), &h); got.status != machine.CheckCritical {
+	if got, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(ctx, host(), &h); got.status != machine.CheckCritical {
 		t.Errorf("%q", got)
 	}
 }
@@ -221,7 +222,7 @@ func TestCertificates(t *testing.T) {
 		if tt.host != "" {
 			h.Headers = []machine.HTTPHeader{{Name: "Host", Values: []string{tt.host}}}
 		}
-		if got := tt.c.ask(t.Context(), host(), &h); got.status != tt.want {
+		if got, _ := tt.c.ask(t.Context(), host(), &h); got.status != tt.want {
 			t.Errorf("%s: %q", tt.name, got)
 		}
 	}
@@ -264,7 +265,8 @@ func TestTheAddressIsTheMachinesOwn(t *testing.T) {
 	m := host()
 	m.Config.Image = "nginx"
 	h := get(80, "/")
-	if got := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), m, &h); got.status != machine.CheckCritical ||
+	got, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), m, &h)
+	if got.status != machine.CheckCritical ||
 		!strings.Contains(got.output, "has no network") {
 		t.Errorf("%q", got)
 	}
@@ -287,7 +289,7 @@ func BenchmarkAsk(b *testing.B) {
 		b.Run(map[bool]string{true: "http", false: "tcp"}[h.HTTP], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if v := c.ask(b.Context(), host(), &h); v.status != machine.CheckPassing {
+				if v, _ := c.ask(b.Context(), host(), &h); v.status != machine.CheckPassing {
 					b.Fatal(v)
 				}
 			}

@@ -31,6 +31,11 @@ const (
 	// One failure after a success is not reported, but the check is made again soon: two in a row are.
 	againWait = time.Second
 	failures  = 2
+	// A check that somebody waits for is made again as soon as that, of a program that answers. Where nothing listens yet that
+	// costs next to nothing, and is asked as often as somebody says.
+	soonAgain = 5 * time.Millisecond
+	// A program that has just been started listens nowhere, which is not worth a look where it does.
+	explainAfter = time.Second
 	// For so long after the start such a failure is reported as a miss, so that a rollout sees which fail now and then.
 	trial = 10 * time.Minute
 )
@@ -39,6 +44,8 @@ const (
 type Options struct {
 	// Dial connects to a port of a machine, and to nothing else.
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
+	// Explain says why nothing listens at a port, given the error of Dial; that costs ms of CPU. nil: nobody knows
+	Explain func(m *machine.Machine, port int, err error) error
 	// Report takes what checks have said that is news. It must not wait for the Checker.
 	Report func([]lifecycle.CheckResult)
 	Roots  *x509.CertPool // that machines' certificates are verified by; nil: the system's
@@ -74,6 +81,11 @@ type check struct {
 	passed   bool      // at least once
 	failed   int       // so often in a row
 	reported time.Time
+	ended    time.Time // when it last said something
+	refused  bool      // which was that nothing listens
+	because  error     // why, as it was found at sought; zero: it was not looked for since it passed
+	sought   time.Time
+	soon     bool // somebody waits since it began to ask
 	over     bool // the attempt is not checked any more
 }
 
@@ -110,7 +122,8 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	c.poke()
 }
 
-// Soon has those checks of a machine made at once that do not pass: somebody waits for it.
+// Soon has those checks of a machine made at once that do not pass: somebody waits for it. One that is asking says what was so
+// before: it is made once more.
 func (c *Checker) Soon(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,12 +133,25 @@ func (c *Checker) Soon(id string) {
 	}
 	now := time.Now()
 	for _, ch := range w.checks {
-		if ch.index >= 0 && ch.at.After(now) && w.says(ch.Name).Status != machine.CheckPassing {
-			ch.at = now
+		if w.says(ch.Name).Status == machine.CheckPassing {
+			continue
+		}
+		if ch.index < 0 {
+			ch.soon = true
+		} else if at := ch.soonest(now); ch.at.After(at) {
+			ch.at = at
 			heap.Fix(&c.due, ch.index)
 		}
 	}
 	c.poke()
+}
+
+// soonest returns when a check is made again that somebody waits for.
+func (ch *check) soonest(now time.Time) time.Time {
+	if at := ch.ended.Add(soonAgain); !ch.refused && at.After(now) {
+		return at
+	}
+	return now
 }
 
 // Forget says that a machine is not to be checked.
@@ -193,22 +219,46 @@ func (c *Checker) begin(ctx context.Context, now time.Time) time.Duration {
 		c.byApp[app]++
 		m := ch.of.m
 		c.asks.Go(func() {
-			v := c.ask(ctx, m, &ch.HealthCheck)
-			c.ended(ctx, ch, app, v)
+			v, refused := c.ask(ctx, m, &ch.HealthCheck)
+			if refused != nil {
+				v = failed(&ch.HealthCheck, c.because(ch, m, refused))
+			}
+			c.ended(ctx, ch, app, v, refused != nil)
 		})
 	}
 	return time.Hour
 }
 
 // ended takes what a check has said, reports it where it is news, and plans the next.
-func (c *Checker) ended(ctx context.Context, ch *check, app string, v verdict) {
-	news, result := c.enter(ctx, ch, app, v)
+func (c *Checker) ended(ctx context.Context, ch *check, app string, v verdict, refused bool) {
+	news, result := c.enter(ctx, ch, app, v, refused)
 	if news {
 		c.o.Report([]lifecycle.CheckResult{result})
 	}
 }
 
-func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (bool, lifecycle.CheckResult) {
+// because returns why nothing listens where a check asked: looked at anew once in outputEvery, and not so soon after the start
+// or where nothing counts yet.
+func (c *Checker) because(ch *check, m *machine.Machine, refused error) error {
+	c.mu.Lock()
+	began, sought, because := ch.of.began, ch.sought, ch.because
+	c.mu.Unlock()
+	now := time.Now()
+	switch {
+	case c.o.Explain == nil || now.Sub(began) < max(ch.Grace, explainAfter):
+		return refused
+	case now.Sub(sought) < outputEvery:
+		return because
+	}
+	because = c.o.Explain(m, ch.Port, refused)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch.sought, ch.because = now, because
+	return because
+}
+
+func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict, refused bool) (
+	bool, lifecycle.CheckResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asking--
@@ -220,11 +270,16 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict) (
 	}
 	now := time.Now()
 	if v.status == machine.CheckPassing {
-		ch.passed, ch.failed = true, 0
+		ch.passed, ch.failed, ch.sought = true, 0, time.Time{}
 	} else {
 		ch.failed++
 	}
+	ch.ended, ch.refused = now, refused
 	ch.at = now.Add(ch.pause(now))
+	if ch.soon && v.status != machine.CheckPassing {
+		ch.at = ch.soonest(now)
+	}
+	ch.soon = false
 	heap.Push(&c.due, ch)
 	c.poke()
 	result := lifecycle.CheckResult{Machine: ch.of.m.ID, Attempt: ch.of.attempt, Name: ch.Name, Status: v.status,

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,15 +29,18 @@ type bed struct {
 	up       map[string]bool // accepts connections
 	hangs    map[string]bool // by app
 	log      []string        // what was reported
+	slow     time.Duration   // that each dial takes
 	dialled  []time.Duration
-	dialling map[string]int // by app
-	most     map[string]int // of dialling
+	reason   string          // why nothing listens; "": nobody knows
+	sought   []time.Duration // when it was looked why nothing listens
+	dialling map[string]int  // by app
+	most     map[string]int  // of dialling
 }
 
 func newBed(t *testing.T) *bed {
 	b := &bed{t: t, began: time.Now(), machines: map[string]*machine.Machine{}, attempts: map[string]uint64{},
 		up: map[string]bool{}, hangs: map[string]bool{}, dialling: map[string]int{}, most: map[string]int{}}
-	b.c = New(Options{Dial: b.dial, Report: b.report})
+	b.c = New(Options{Dial: b.dial, Explain: b.explain, Report: b.report})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { b.c.Run(ctx); close(done) }()
@@ -49,8 +53,11 @@ func (b *bed) dial(ctx context.Context, m *machine.Machine, _ int) (net.Conn, er
 	b.dialled = append(b.dialled, time.Since(b.began))
 	b.dialling[m.App]++
 	b.most[m.App] = max(b.most[m.App], b.dialling[m.App])
-	up, hangs := b.up[m.ID], b.hangs[m.App]
+	up, hangs, slow := b.up[m.ID], b.hangs[m.App], b.slow
 	b.mu.Unlock()
+	if slow > 0 {
+		<-time.After(slow)
+	}
 	if hangs {
 		<-ctx.Done()
 	}
@@ -61,10 +68,28 @@ func (b *bed) dial(ctx context.Context, m *machine.Machine, _ int) (net.Conn, er
 	case hangs:
 		return nil, ctx.Err()
 	case !up:
-		return nil, errors.New("refused")
+		return nil, syscall.ECONNREFUSED
 	}
 	near, far := net.Pipe()
 	return near, far.Close()
+}
+
+func (b *bed) explain(_ *machine.Machine, _ int, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sought = append(b.sought, time.Since(b.began))
+	if b.reason != "" {
+		return errors.New(b.reason)
+	}
+	return err
+}
+
+// wasSought returns when it was looked why nothing listens, since it was last called.
+func (b *bed) wasSought() (out []time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, b.sought = b.sought, nil
+	return out
 }
 
 func (b *bed) report(list []lifecycle.CheckResult) {
@@ -183,7 +208,7 @@ func TestACheckThatFlaps(t *testing.T) {
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(0)})
 		want(t, b.pass(2*time.Second), "m passing")
 		b.set("m", false)
-		want(t, b.pass(3*time.Second), "m missed: port 80: refused, m critical") // twice in a row
+		want(t, b.pass(3*time.Second), "m missed: port 80: connection refused, m critical") // twice in a row
 		b.set("m", true)
 		want(t, b.pass(3*time.Second), "m passing")
 		b.start("a", "m", 2, machine.ServiceCheck{Interval: seconds(1)}) // it has been restarted
@@ -213,7 +238,7 @@ func TestOneFailureIsNotNews(t *testing.T) {
 				said := b.pass(100 * time.Millisecond)
 				if said != "" && !up && time.Since(b.began) < trial+time.Second {
 					missed++
-					want(t, said, "m missed: port 80: refused")
+					want(t, said, "m missed: port 80: connection refused")
 					continue
 				}
 				want(t, said, "")
@@ -300,5 +325,69 @@ func TestSoon(t *testing.T) {
 		if b.pass(time.Millisecond); len(b.dialled) != asked {
 			t.Error("a check that passes is made sooner")
 		}
+	})
+}
+
+// TestSoonWhileItAsks: a check that is asking when its port begins to accept is made once more, at once.
+func TestSoonWhileItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.slow = 40 * time.Millisecond
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(10), GracePeriod: seconds(0)})
+		want(t, b.pass(20*time.Millisecond), "") // it was refused, and does not know yet
+		b.slow = 0
+		b.set("m", true)
+		b.c.Soon("m")
+		want(t, b.pass(20*time.Millisecond), "m critical, m passing")
+		if len(b.dialled) != 2 || b.dialled[1] != 40*time.Millisecond {
+			t.Errorf("it was asked after %v", b.dialled)
+		}
+	})
+}
+
+// TestSoonIsBounded: a check that somebody waits for is made as often as they say while nothing listens, and no more often than
+// every 5 ms where a program answers.
+func TestSoonIsBounded(t *testing.T) {
+	for answers, most := range map[bool]int{false: 1002, true: 101} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed(t)
+			b.set("m", answers)
+			http := "http"
+			b.start("a", "m", 1, machine.ServiceCheck{Type: &http, Interval: seconds(10)})
+			for range 1000 {
+				b.c.Soon("m")
+				want(t, b.pass(500*time.Microsecond), "")
+			}
+			if n := len(b.dialled); n > most || n < most*9/10 {
+				t.Errorf("answers %v: it was asked %d times, and %d are its bound", answers, n, most)
+			}
+		})
+	}
+}
+
+// TestAReasonIsSoughtWhereItIsTold: a look where a program listens instead takes a ms of CPU and more, so there is none while it
+// starts, none in its grace, and then one in 10 s.
+func TestAReasonIsSoughtSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.reason = "it listens elsewhere"
+		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(3)})
+		b.pass(3 * time.Second)
+		if at := b.wasSought(); len(at) > 0 {
+			t.Errorf("it was sought after %v", at)
+		}
+		want(t, b.pass(30*time.Second), "m critical")
+		if at := b.wasSought(); len(at) < 3 || len(at) > 4 {
+			t.Errorf("it was sought after %v", at)
+		}
+		if out := b.machines["m"].Checks[0].Output; out != "port 80: it listens elsewhere" {
+			t.Errorf("it says %q", out)
+		}
+		b.start("a", "m", 2, machine.ServiceCheck{Interval: seconds(1), GracePeriod: seconds(0)})
+		want(t, b.pass(time.Second), "m critical")
+		if at := b.wasSought(); len(at) > 0 {
+			t.Errorf("of one that has just started it was sought after %v", at)
+		}
+		want(t, b.pass(20*time.Second), "m critical") // with the reason
 	})
 }

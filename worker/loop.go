@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/health"
 	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -69,7 +70,7 @@ const (
 	auditEvery = time.Minute
 )
 
-func newLoop(o Options) *loop {
+func newLoop(o Options, explain func(*machine.Machine, int, error) error) *loop {
 	l := &loop{o: o, inputs: make(chan input, maxInputs), stopped: make(chan struct{}),
 		view: newView(), tasks: taskHost{o.Tasks},
 		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o), kept: newKept(&o),
@@ -84,7 +85,7 @@ func newLoop(o Options) *loop {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
 	l.pulse, l.images = newPulse(l), newImageList(l)
-	l.health = health.New(health.Options{Dial: o.Dial, Report: func(list []lifecycle.CheckResult) {
+	l.health = health.New(health.Options{Dial: o.Dial, Explain: explain, Report: func(list []lifecycle.CheckResult) {
 		l.post(func(now time.Time) lifecycle.Out { return l.sup.Checked(now, list) })
 	}})
 	return l

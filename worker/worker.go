@@ -119,14 +119,16 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	dialer := new(reach.Dialer)
 	own := (*reach.Own)(nil)
 	if sockets, can := o.Runtime.(runtime.Listener); can {
-		own = &reach.Own{Connect: dialer.Dial, Sockets: sockets}
+		own = &reach.Own{Connect: dialer.Try, Sockets: sockets}
 	}
+	explain := dialer.Because
 	switch {
 	case o.Dial != nil:
+		explain = nil
 	case own != nil:
 		o.Dial = own.Dial
 	default:
-		o.Dial = dialer.Dial
+		o.Dial = dialer.Try
 	}
 	if o.Findings == nil {
 		o.Findings = func() []cluster.Finding { return nil }
@@ -138,7 +140,7 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	if o.Rand == nil {
 		o.Rand = systemRand()
 	}
-	l := newLoop(o)
+	l := newLoop(o, explain)
 	if err := l.recover(ctx); err != nil {
 		return nil, err
 	}
