@@ -30,6 +30,10 @@ func (w oneMachine) Machine(_ context.Context, _, id string) (*machine.Machine, 
 	return w.m, nil
 }
 
+func (oneMachine) Watch(context.Context, string, string, func(*machine.Machine) bool) error {
+	return nil
+}
+
 func (oneMachine) CheckNow(string) {}
 
 func (oneMachine) Logs(context.Context, string, string, machine.LogQuery, func(machine.LogLine) error) error {

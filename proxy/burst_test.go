@@ -42,6 +42,8 @@ func (w *sleeper) is(s machine.State) {
 	w.own.Machine(&m)
 }
 
+func (*sleeper) Watch(context.Context, string, string, func(*machine.Machine) bool) error { return nil }
+
 func (*sleeper) CheckNow(string) {}
 
 func (*sleeper) Logs(context.Context, string, string, machine.LogQuery, func(machine.LogLine) error) error {

@@ -1,22 +1,26 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
-// The pace at which it is looked whether a machine passes its checks that a request waits for.
+// The pace at which the checks of a machine that a request waits for are asked for again: after this part of the time for which
+// it is waited. The worker makes those of a program that answers more seldom.
 const (
-	fitPoll = time.Millisecond // whether they have passed
-	// and its checks are made again after so much, or this part of the time for which it is waited
-	checkAgain     = readyPoll
-	checkAgainPart = 32
+	pressLeast = 500 * time.Microsecond
+	pressPart  = 32
 )
+
+// settledPoll is how often it is looked whether a machine is still on its way up.
+const settledPoll = 5 * time.Millisecond
 
 // codeExited is the code of the error of a machine that ended by itself before it was ready.
 const codeExited = "exited"
@@ -41,7 +45,7 @@ func (o *owner) settled(ctx context.Context, w Worker, t Target) (*machine.Machi
 		default:
 			return m, nil
 		}
-		timer = time.After(readyPoll)
+		timer = time.After(settledPoll)
 		select {
 		case <-timer:
 		case <-ctx.Done():
@@ -53,36 +57,52 @@ func (o *owner) settled(ctx context.Context, w Worker, t Target) (*machine.Machi
 // awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at once,
 // and soon again.
 func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, patience time.Duration) error {
-	if m.Ready() && !m.Failing() {
+	if fit(m) {
 		return nil
 	}
-	began, again := time.Now(), time.Duration(0)
 	for _, h := range m.Config.HealthChecks() {
 		patience = max(patience, h.Grace-lastStart(m))
 	}
-	poll := time.NewTicker(fitPoll)
-	defer poll.Stop()
+	waits, cancel := context.WithTimeout(ctx, patience)
+	var pressing sync.WaitGroup
+	defer pressing.Wait()
+	defer cancel()
+	w.CheckNow(m.ID)
+	pressing.Go(func() { press(waits, func() { w.CheckNow(m.ID) }) })
+	now, ended := m, error(nil)
+	err := w.Watch(waits, m.App, m.ID, func(next *machine.Machine) bool {
+		now, ended = next, o.goesOn(ctx, w, m, next)
+		return ended == nil && !fit(next)
+	})
+	switch {
+	case ended != nil:
+		return ended
+	case err == nil:
+		return nil
+	case waits.Err() != nil:
+		why, _ := notPassed(now)
+		return notFit(now, why, lastStart(now))
+	}
+	_, _, gone := o.find(ctx, Target{App: m.App, Machine: m.ID})
+	return cmp.Or(gone, err)
+}
+
+// fit reports whether requests may go to a machine, as far as its checks say.
+func fit(m *machine.Machine) bool { return m.Ready() && !m.Failing() }
+
+// press has the checks of a machine made that do not pass, soon and then ever more seldom, until ctx ends.
+func press(ctx context.Context, check func()) {
+	began := time.Now()
+	timer := time.NewTimer(pressLeast)
+	defer timer.Stop()
 	for {
-		now, err := o.again(ctx, m)
-		if err != nil {
-			return err
-		}
-		if now.Ready() && !now.Failing() {
-			return nil
-		}
-		waited := time.Since(began)
-		if waited > patience || ctx.Err() != nil {
-			why, _ := notPassed(now)
-			return notFit(now, why, lastStart(now))
-		}
-		if waited >= again {
-			w.CheckNow(m.ID)
-			again = waited + max(checkAgain, waited/checkAgainPart)
-		}
 		select {
-		case <-poll.C:
+		case <-timer.C:
 		case <-ctx.Done():
+			return
 		}
+		check()
+		timer.Reset(max(pressLeast, time.Since(began)/pressPart))
 	}
 }
 
@@ -117,14 +137,19 @@ func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine
 	if err != nil {
 		return nil, err
 	}
+	return now, o.goesOn(ctx, w, m, now)
+}
+
+// goesOn returns an error where a machine that is awaited has ended, as it is now. See again.
+func (o *owner) goesOn(ctx context.Context, w Worker, m, now *machine.Machine) error {
 	if e := diedAfter(now, startEvent(m)); e != nil {
-		return nil, o.exited(ctx, w, now, e)
+		return o.exited(ctx, w, now, e)
 	}
 	if now.State == machine.Started || now.State.Transient() && now.State != machine.Stopping &&
 		now.State != machine.Destroying {
-		return now, nil
+		return nil
 	}
-	return nil, fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
+	return fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
 		now.State, m.ID)
 }
 

@@ -30,9 +30,7 @@ func (h *host) checked(id, status, output string) {
 		g.Checks = append(g.Checks, machine.Check{Name: name, Status: status, Output: output,
 			Passed: status == machine.CheckPassing})
 	}
-	m := g.Machine
-	h.mu.Unlock()
-	h.own.Machine(&m)
+	h.tell(g)
 }
 
 // happened adds an event to a machine, which was so long ago.

@@ -39,6 +39,7 @@ type host struct {
 	starts   int
 	stops    int
 	events   int
+	changed  chan struct{} // closed when a machine changes, and made anew
 	fail     error         // of each start
 	slow     chan struct{} // not nil: each start waits for it
 }
@@ -59,7 +60,7 @@ type guest struct {
 }
 
 func newHost(t *testing.T, f *fleet.Fleet, id cluster.WorkerID) *host {
-	h := &host{t: t, id: id, own: f.Own(id), machines: map[string]*guest{}}
+	h := &host{t: t, id: id, own: f.Own(id), machines: map[string]*guest{}, changed: make(chan struct{})}
 	t.Cleanup(func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -174,9 +175,34 @@ func (h *host) set(id string, state machine.State) {
 	g := h.machines[id]
 	g.State = state
 	g.InstanceID = "i" + strconv.Itoa(h.starts)
+	h.tell(g)
+}
+
+// tell tells those who watch of a machine, and the fleet. It is called with the lock, and unlocks it.
+func (h *host) tell(g *guest) {
 	m := g.Machine
+	close(h.changed)
+	h.changed = make(chan struct{})
 	h.mu.Unlock()
 	h.own.Machine(&m)
+}
+
+// Watch calls f with a machine after each change.
+func (h *host) Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error {
+	for {
+		h.mu.Lock()
+		changed := h.changed
+		h.mu.Unlock()
+		m, err := h.Machine(ctx, app, id)
+		if err != nil || !f(m) {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (h *host) ID() cluster.WorkerID { return h.id }

@@ -21,6 +21,8 @@ type Worker interface {
 	ID() cluster.WorkerID
 	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
+	// Watch calls f with a machine now and after changes, until f answers false or ctx ends.
+	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
 	// CheckNow has those checks of a machine made at once that do not pass.
 	CheckNow(machine string)
 	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
@@ -66,7 +68,7 @@ type gate struct {
 	left    string
 	port    int      // that was last seen to accept, of instance
 	of      string   // the machine's start that port was seen in
-	ready   expected // from its starts until it is ready
+	ready   expected // as its starts were
 }
 
 // waking is a wake that is under way, for however many wait for it.

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
+	"github.com/soukhq/souk/wait"
 )
 
 const errRefused = syscall.ECONNREFUSED
@@ -19,9 +20,12 @@ const (
 	wakeTime  = time.Minute            // in all
 	readyTime = 30 * time.Second       // for the port to accept, of a machine that was just started
 	lateTime  = time.Second            // the same, of one that has been up for longer than readyTime
-	readyPoll = 5 * time.Millisecond   // between two looks whether it does
-	firstPoll = 500 * time.Microsecond // before the first of them
-	readyMost = 200 * time.Millisecond // the same, however long it took before
+	firstMost = 200 * time.Millisecond // from the command to the first look, however long it took before
+	// between two looks: a part of the time for which it was waited, so that a wake takes that part longer than its program
+	// does, at most, and a slow one is looked at seldom
+	lookPart  = 32
+	lookLeast = 250 * time.Microsecond
+	lookMost  = 100 * time.Millisecond
 	// a look that gets no answer at all, doubled each time: what the kernel sends again by itself comes after a second
 	lookTime = 250 * time.Millisecond
 )
@@ -142,7 +146,7 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 				return p, nil, notFit(m, why, since)
 			}
 		}
-		if _, err = o.awaitReady(ctx, m, t.Port, patience, 0); err == nil {
+		if err = o.awaitReady(ctx, m, t.Port, patience, 0); err == nil {
 			err = o.awaitFit(ctx, w, m, patience)
 		}
 		if p.Ready = time.Since(began); fault.CodeOf(err) != "ended" { // or it was on its way down
@@ -160,7 +164,7 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 	}
 	p.Start = time.Since(began)
 	if slept == machine.Suspended { // its port accepts, as it did before
-		if _, err = o.awaitReady(ctx, m, t.Port, readyTime, 0); err == nil {
+		if err = o.awaitReady(ctx, m, t.Port, readyTime, 0); err == nil {
 			err = o.awaitFit(ctx, w, m, readyTime)
 		}
 		p.Ready = time.Since(began) - p.Start
@@ -169,10 +173,10 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 	o.mu.Lock()
 	first := o.gate(m.ID).ready.look()
 	o.mu.Unlock()
-	looks, err := o.awaitReady(ctx, m, t.Port, readyTime, first)
+	err = o.awaitReady(ctx, m, t.Port, readyTime, first-p.Start)
 	if p.Ready = time.Since(began) - p.Start; err == nil {
 		o.mu.Lock()
-		o.gate(m.ID).ready.learn(p.Ready, looks)
+		o.gate(m.ID).ready.learn(p.Start + p.Ready)
 		o.mu.Unlock()
 		err = o.awaitFit(ctx, w, m, readyTime)
 		p.Ready = time.Since(began) - p.Start
@@ -180,21 +184,26 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 	return p, m, err
 }
 
-// expected is how long a machine is thought to take from its start until it is ready.
+// expected is how long a machine is thought to take from the command to start it until its port accepts.
 type expected time.Duration
 
-// look returns how long a machine that was just started is left alone before it is looked at for the first time: it is
-// not asked more often than it must be, so it is asked when it usually is ready.
-func (e expected) look() time.Duration { return min(max(firstPoll, time.Duration(e)), readyMost) }
+// look returns how long after the command a machine is looked at for the first time: a little earlier than it is thought to be
+// ready, as each look takes CPU from its program.
+func (e expected) look() time.Duration { return min(time.Duration(e)*3/4, firstMost) }
 
-// learn takes how long it was until a machine was seen to be ready, and at which look. Where that was the first it may
-// have been ready before, so the next time it is looked a little earlier.
-func (e *expected) learn(took time.Duration, looks int) {
-	if looks == 1 {
-		*e = min(*e, expected(took)) * 15 / 16
+// learn takes how long it was until a machine was seen to be ready. One start that was slow says little of the next; one that
+// was faster was so at the first look, or before.
+func (e *expected) learn(took time.Duration) {
+	if t := expected(took); *e == 0 || t < *e {
+		*e = t
 	} else {
-		*e = expected(max(0, took-readyPoll/2))
+		*e += (t - *e) / 8
 	}
+}
+
+// lookPause returns how long a port is left alone that did not accept after a time.
+func lookPause(waited time.Duration) time.Duration {
+	return min(max(waited/lookPart, lookLeast), lookMost)
 }
 
 // lastStart returns how long ago a machine was started, as its events say.
@@ -207,24 +216,20 @@ func lastStart(m *machine.Machine) time.Duration {
 	return 0
 }
 
-// awaitReady returns when a port of a machine accepts, and how often it was looked whether it does: for the first time
-// after first.
-func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, patience, first time.Duration) (
-	looks int, err error) {
+// awaitReady returns when a port of a machine accepts. It is looked at for the first time after first.
+func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, patience, first time.Duration) error {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err := m.Reach(port); err != nil {
-		return 0, err
+		return err
 	}
-	timer := time.NewTimer(first)
-	defer timer.Stop()
+	var pause wait.Precise
+	defer pause.Close()
 	unheard := 0      // looks that got no answer
 	var refused error // the last answer
-	for looks = 1; ; looks++ {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+	for next := first; ; next = lookPause(time.Since(began)) {
+		_ = pause.For(ctx, next) // once it has ended it is looked a last time
 		look, cancel := context.WithTimeout(ctx, min(lookTime<<min(unheard, 6), dialTime))
 		c, err := o.dialer.Try(look, m, port)
 		if look.Err() != nil {
@@ -239,16 +244,15 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 			} else {
 				c.Close()
 			}
-			return looks, nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return looks, fault.Wrap(err, fault.Timeout, "not_ready",
+			return fault.Wrap(err, fault.Timeout, "not_ready",
 				"machine %s was started, and does not answer at its port %d after %v%s; see souk logs %s", m.ID, port,
 				patience, o.elsewhere(m, port, refused), m.ID)
 		}
-		timer.Reset(readyPoll)
 		if now, err := o.again(ctx, m); err != nil {
-			return looks, err
+			return err
 		} else if now != nil {
 			m = now
 		}
