@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -70,7 +71,7 @@ func (r WakeRow) Text() string {
 }
 
 // WakeRows lists the rows of Wake.
-func WakeRows() []string { return []string{"stopped", "suspended", "burst", "asleep"} }
+func WakeRows() []string { return []string{"stopped", "checked", "suspended", "burst", "asleep"} }
 
 // Wake measures wakes in a souk of its own.
 func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
@@ -82,7 +83,8 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context, WakeOptions) ([]WakeRow, error)
-	}{{"stopped", r.stopped}, {"suspended", r.suspended}, {"burst", r.burst}, {"asleep", r.asleep}} {
+	}{{"stopped", r.stopped}, {"checked", r.checked}, {"suspended", r.suspended}, {"burst", r.burst},
+		{"asleep", r.asleep}} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, s.name) {
 			continue
 		}
@@ -105,32 +107,44 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 // stopped wakes a stopped machine again and again, each in turn with its floor: fork and exec of the same program until
 // its port accepts.
 func (r *rig) stopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+	row, err := r.wakes(ctx, o.N, "stopped", func(*machine.Config) {}, func(context.Context, string) error {
+		return nil
+	})
+	return []WakeRow{row}, err
+}
+
+// wakes wakes a stopped machine again and again. check is what the floor does once its port accepts.
+func (r *rig) wakes(ctx context.Context, n int, name string, edit func(*machine.Config),
+	check func(ctx context.Context, addr string) error) (none WakeRow, err error) {
 	port, err := live.FreePort()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	m, err := r.launch(ctx, r.server("stopped", port, "stop", true))
+	host := strings.ReplaceAll(name, "_", "-")
+	l := r.server(host, port, "stop", true)
+	edit(l.Config)
+	m, err := r.launch(ctx, l)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	var took, floors []time.Duration
-	for i := range o.N + warmups {
-		floor, err := r.forkUntilReady(ctx)
+	for i := range n + warmups {
+		floor, err := r.forkUntilReady(ctx, check)
 		if err != nil {
-			return nil, failure(err, "the floor failed")
+			return none, failure(err, "the floor failed")
 		}
-		d, _, err := get(ctx, r.http, hostOf("stopped"))
+		d, _, err := get(ctx, r.http, hostOf(host))
 		if err != nil {
-			return nil, r.noAnswer(ctx, m.ID, err)
+			return none, r.noAnswer(ctx, m.ID, err)
 		}
 		if err := r.stop(ctx, m); err != nil {
-			return nil, err
+			return none, err
 		}
 		if i >= warmups {
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
-	return []WakeRow{timed("stopped", took, floors, "p50 <= floor + 3 ms, p99 <= floor + 15 ms", 3, 15)}, nil
+	return timed(name, took, floors, "p50 <= floor + 3 ms, p99 <= floor + 15 ms", 3, 15), nil
 }
 
 // warmups are not counted.
@@ -143,8 +157,9 @@ func (r *rig) stop(ctx context.Context, m *machine.Machine) error {
 	return r.Client.Wait(ctx, live.App, m.ID, time.Minute, machine.Stopped)
 }
 
-// forkUntilReady starts the server as a program, waits until its port accepts, and ends it.
-func (r *rig) forkUntilReady(ctx context.Context) (time.Duration, error) {
+// forkUntilReady starts the server as a program, waits until its port accepts and passes a check, and ends it.
+func (r *rig) forkUntilReady(ctx context.Context, check func(ctx context.Context, addr string) error) (
+	time.Duration, error) {
 	port, err := live.FreePort()
 	if err != nil {
 		return 0, err
@@ -155,7 +170,10 @@ func (r *rig) forkUntilReady(ctx context.Context) (time.Duration, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	err = live.AwaitPort(ctx, fmt.Sprint("127.0.0.1:", port))
+	addr := fmt.Sprint("127.0.0.1:", port)
+	if err = live.AwaitPort(ctx, addr); err == nil {
+		err = check(ctx, addr)
+	}
 	d := time.Since(begin)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed

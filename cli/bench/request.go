@@ -14,6 +14,8 @@ const benchWakeLong = `Start a souk of its own in a temporary directory, measure
 
   stopped        a request for a stopped machine, to the end of its answer. Floor: fork and exec of the same program until
                  its port accepts
+  checked        the same for a machine with a check that must pass before: tcp or http, of its service or its own. Floor:
+                 with one such check
   suspended      a request for a suspended machine. Floor: SIGCONT to a stopped program, and its answer
   burst_1000     so many requests at once, over connections that are open, for one stopped machine, until all are
                  answered; the same for one that listens half a second after its start. Floor: one such request; _work:
