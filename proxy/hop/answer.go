@@ -164,7 +164,7 @@ func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Dur
 	}
 	for {
 		if idle > 0 && c != nil && c.br.Buffered() == 0 {
-			_ = c.SetReadDeadline(time.Now().Add(idle))
+			c.awaits(idle)
 		}
 		m, rerr := resp.Body.Read(*buf)
 		if m > 0 {
@@ -235,7 +235,7 @@ func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response,
 func Ask(r *http.Request, c *Conn, set ...Field) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), func() { c.Close() })
 	defer stop()
-	_ = c.SetReadDeadline(time.Time{})
+	c.awaits(0)
 	if err := writeHead(c.bw, &Request{Request: r, Set: set}, ""); err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (s *sending) startAfter(c *Conn, r *Request) {
 	if r.Header > 0 {
 		wait = min(wait, r.Header)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(wait))
+	c.awaits(wait)
 	if _, err := c.br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
 		s.start(c, r)
 	}

@@ -56,7 +56,8 @@ type Conn struct {
 	look func(fd uintptr)
 	seen peeked
 
-	asks asking
+	asks  asking
+	until time.Time // the deadline of reads; zero: none
 }
 
 // NewConn returns a connection that was just made. key is what it leads to.
@@ -97,6 +98,27 @@ func (b *bounded) Read(to []byte) (int, error) {
 	n, err := b.read(to)
 	b.left -= int64(n)
 	return n, err
+}
+
+// patiencePart is the part of a patience by which a read may wait longer: so a deadline that is there serves for the next
+// request, too, as setting one costs a fiftieth of what a request does.
+const patiencePart = 32
+
+// awaits has a read of a connection end that has waited for as long as patience; 0: it waits for however long.
+func (c *Conn) awaits(patience time.Duration) {
+	if patience <= 0 {
+		if !c.until.IsZero() {
+			c.until = time.Time{}
+			_ = c.SetReadDeadline(c.until)
+		}
+		return
+	}
+	least := time.Now().Add(patience)
+	most := least.Add(patience / patiencePart)
+	if c.until.Before(least) || c.until.After(most) {
+		c.until = most
+		_ = c.SetReadDeadline(most)
+	}
 }
 
 // Used reports whether a request was answered on it before: it may have been closed at the other end since.

@@ -112,7 +112,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		w.Header().Set("Connection", "close")
 	}
 	if r.Idle == 0 {
-		_ = c.SetReadDeadline(time.Time{})
+		c.awaits(0)
 	}
 	res.Bytes, err = passOn(w, resp, c, r.Idle)
 	res.Reusable = err == nil && !resp.Close
@@ -127,15 +127,11 @@ var errLeft = errors.New("what came is left of an answer before") //nolint:goche
 // awaitHead waits for the head of the answer, and sends the body meanwhile. unsent is as in Result.
 func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool,
 	err error) {
-	until := time.Time{}
-	if r.Header > 0 {
-		until = time.Now().Add(r.Header)
-	}
 	c.left = MaxHead + readAhead
 	if body != nil && expects(r.Request) {
 		body.startAfter(c, r)
 	}
-	_ = c.SetReadDeadline(until)
+	c.awaits(r.Header)
 	again := c.used && IsSafe(r.Method)
 	if first, err := c.br.Peek(len(anAnswer)); err != nil && len(first) == 0 {
 		return nil, c.isUnsent() || again && !errors.Is(err, os.ErrDeadlineExceeded), err
