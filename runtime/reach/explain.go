@@ -1,11 +1,8 @@
 package reach
 
 import (
-	"bufio"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,13 +13,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/process/proc"
 )
 
-// Bounds of a look at where programs listen.
-const (
-	lookAgain = time.Second // between two walks over the host's processes
-	maxTable  = 4 << 20     // bytes of a table of sockets that are read
-)
+// lookAgain bounds how often the host's processes are walked over.
+const lookAgain = time.Second
 
 // Explain says, of a machine that refuses connections to a port, where the program listens on that port instead; "": it
 // does not, or that cannot be told.
@@ -36,13 +31,13 @@ func (d *Dialer) Explain(m *machine.Machine, port int, err error) string {
 	}
 	at := list[0].Addr()
 	if at.IsLoopback() {
-		return advise(listeners("/proc/thread-self/net", port), "127.0.0.1 or 0.0.0.0")
+		return advise(places(proc.ListenersOn(port)), "127.0.0.1 or 0.0.0.0")
 	}
 	pid, known := d.look.inside(at)
 	if !known {
 		return ""
 	}
-	return advise(listeners(filepath.Join("/proc", strconv.Itoa(pid), "net"), port), "0.0.0.0 or [::]")
+	return advise(places(proc.ListenersAt(pid, port)), "0.0.0.0 or [::]")
 }
 
 // advise says where something listens, and where it should.
@@ -59,46 +54,15 @@ func advise(at []netip.Addr, better string) string {
 	return fmt.Sprintf("the program listens on %s and %s only; make it listen on %s", at[0], at[1], better)
 }
 
-// listeners are the addresses, of both kinds, at which a port of TCP is listened on in a network namespace, as its
-// directory of /proc says, each once and in order.
-func listeners(dir string, port int) (out []netip.Addr) {
-	for _, name := range []string{"tcp", "tcp6"} {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			continue // the process has ended, or the kernel has no IPv6
+// places are the addresses at which sockets listen, each once and in order.
+func places(list []proc.Listener) (out []netip.Addr) {
+	for _, l := range list {
+		if !slices.Contains(out, l.At) {
+			out = append(out, l.At)
 		}
-		lines := bufio.NewScanner(io.LimitReader(f, maxTable))
-		for lines.Scan() {
-			if at, is := listener(lines.Text(), port); is && !slices.Contains(out, at) {
-				out = append(out, at)
-			}
-		}
-		f.Close()
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return out
-}
-
-// listener reads a line of /proc/net/tcp or tcp6 and reports whether it is of a socket that listens on a port.
-func listener(line string, port int) (at netip.Addr, is bool) {
-	const listens = "0A" // TCP_LISTEN
-	f := strings.Fields(line)
-	if len(f) < 4 || f[3] != listens {
-		return at, false
-	}
-	host, number, found := strings.Cut(f[1], ":")
-	if n, err := strconv.ParseUint(number, 16, 16); !found || err != nil || int(n) != port {
-		return at, false
-	}
-	raw, err := hex.DecodeString(host)
-	if err != nil || len(raw)%4 != 0 {
-		return at, false
-	}
-	for i := 0; i < len(raw); i += 4 { // each is a number of the machine's own order
-		binary.BigEndian.PutUint32(raw[i:], binary.NativeEndian.Uint32(raw[i:]))
-	}
-	at, is = netip.AddrFromSlice(raw)
-	return at, is
 }
 
 // looker finds a process in the network namespace that has an address. A walk over all processes is kept for a moment,

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -61,6 +62,9 @@ func parseAddress(s string) (string, bool) {
 
 // maxSockets bounds how many descriptors of one process are looked at.
 const maxSockets = 4096
+
+// maxTable bounds how many bytes of a table of sockets are read: its machine may have filled it.
+const maxTable = 4 << 20
 
 // SocketsOf gives those of all that the process holds.
 func SocketsOf(pid int, all map[string]Socket) []Socket {
@@ -136,7 +140,7 @@ func listenersOn(dir string, port int) (out []Listener) {
 		if err != nil {
 			continue // no IPv6
 		}
-		lines := bufio.NewScanner(f)
+		lines := bufio.NewScanner(io.LimitReader(f, maxTable))
 		for first := true; lines.Scan(); first = false {
 			if first {
 				continue // the names of the columns
