@@ -126,6 +126,7 @@ func (h *host) dies(g *guest, again time.Duration) {
 		h.happened(g.ID, 0, machine.Event{Type: "exit", Request: &machine.EventRequest{
 			ExitEvent: &machine.ExitEvent{ExitCode: 7, Restarting: again > 0}}})
 		h.mu.Lock()
+		g.Events[1].Timestamp = g.Events[0].Timestamp - 50 // whenever the clock was read
 		g.Restarts++
 		g.Retry = nil
 		if again > 0 {
