@@ -14,6 +14,9 @@ type announcement struct {
 	key     string
 	schema  uint32
 	payload []byte // nil: the thing is gone
+	// came is the thing as it came, where it is gone before that was written. Both are written then: who had it made knows it
+	// without our word, and is to hear that it is gone.
+	came *announcement
 }
 
 type recordKey struct {
@@ -21,8 +24,8 @@ type recordKey struct {
 	key  string
 }
 
-// outbox is what this worker has announced and the announcer has not written yet: of each record the newest. Announcing
-// waits for neither a signature nor the registry.
+// outbox is what this worker has announced and the announcer has not written yet: of each record the newest, and of a thing that
+// has come and gone meanwhile that it came, too. Announcing waits for neither a signature nor the registry.
 type outbox struct {
 	mu      sync.Mutex
 	said    cluster.Record // as last announced
@@ -39,8 +42,14 @@ func (b *outbox) put(a announcement) {
 
 // enter is called with the lock.
 func (b *outbox) enter(k recordKey, a announcement) {
-	if _, waits := b.waiting[k]; !waits {
+	old, waits := b.waiting[k]
+	switch {
+	case !waits:
 		b.order = append(b.order, k)
+	case a.payload == nil && old.payload == nil:
+		a.came = old.came
+	case a.payload == nil:
+		a.came = &old
 	}
 	if b.waiting == nil {
 		b.waiting = map[recordKey]announcement{}
@@ -66,7 +75,11 @@ func (b *outbox) take() (out []announcement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, k := range b.order {
-		out = append(out, b.waiting[k])
+		a := b.waiting[k]
+		if a.came != nil {
+			out = append(out, *a.came)
+		}
+		out = append(out, a)
 	}
 	b.waiting, b.order = nil, nil
 	return out
