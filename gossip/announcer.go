@@ -43,9 +43,10 @@ func (a *announcer) announce() {
 	poke(a.flushes)
 }
 
-// write writes one record of ours. It is called with the writer's lock, so that the draft stays the newest while it
-// is signed.
+// write writes one record of ours, with the head where that changes. It is called with the writer's lock, so that the draft
+// stays the newest while it is signed.
 func (a *announcer) write(x announcement) error {
+	now := time.Now()
 	a.c.mu.Lock()
 	draft := func() (registry.Record, bool, error) {
 		if x.payload == nil {
@@ -54,14 +55,42 @@ func (a *announcer) write(x announcement) error {
 		return a.c.reg.Draft(x.kind, x.key, x.schema, x.payload)
 	}
 	rec, changed, err := draft()
+	h, due := a.c.reg.HeadAfter(now, rec)
 	a.c.mu.Unlock()
 	if err != nil || !changed {
 		return err
 	}
 	rec.Sig = a.c.sign(rec.SigningBytes)
+	head := a.headSig(h, due)
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
-	return a.c.reg.Commit(time.Now(), rec)
+	if err := a.c.reg.Commit(now, rec); err != nil {
+		return err
+	}
+	a.c.reg.SetHead(h, head)
+	return nil
+}
+
+// headSig returns the signature of a head that is due, nil of another.
+func (a *announcer) headSig(h registry.OwnHead, due bool) []byte {
+	if !due {
+		return nil
+	}
+	return a.c.sign(func() []byte { return h.SigningBytes(a.c.o.Self) })
+}
+
+// tidy forgets deletions that are old, ours with a head that says so.
+func (a *announcer) tidy(now time.Time) {
+	a.writer.Lock()
+	defer a.writer.Unlock()
+	a.c.mu.Lock()
+	h, due := a.c.reg.HeadAfter(now, registry.Record{})
+	a.c.mu.Unlock()
+	head := a.headSig(h, due)
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.reg.Tidy(now)
+	a.c.reg.SetHead(h, head)
 }
 
 // begin starts an incarnation that is greater than all we know of, and durable before it is used. It is called with the

@@ -1,11 +1,15 @@
 package gossip
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/registry"
 	"github.com/soukhq/souk/wait/waittest"
 )
 
@@ -53,5 +57,40 @@ func TestAShortLifeIsToldOf(t *testing.T) {
 	})
 	if !told {
 		t.Error("nothing is told of the machine")
+	}
+}
+
+// TestADeletionIsPulledAtOnce: each deletion beyond those that are kept moves what is forgotten, which the owner signs. Who
+// pulls right behind it believes it.
+func TestADeletionIsPulledAtOnce(t *testing.T) {
+	sign := func(raw []byte) []byte { return append([]byte("signed "), raw...) }
+	verify := func(_ cluster.WorkerID, signed, sig []byte) error {
+		if !bytes.Equal(sig, sign(signed)) {
+			return errors.New("it is signed otherwise")
+		}
+		return nil
+	}
+	o := Options{Self: "a", Knobs: still(), Sign: sign, Verify: verify, Registry: registry.Options{Tombstones: 2}}
+	a := start(t, o)
+	o.Self = "b"
+	b := start(t, o, a)
+	meet(t, a, b)
+	for i := range 6 {
+		id := fmt.Sprint("m", i)
+		b.machine(id, "started")
+		a.pulled(b)
+		if _, known := a.Where(id); !known {
+			t.Errorf("%s is not known", id)
+		}
+		if err := b.RemoveMachine(id); err != nil {
+			t.Fatal(err)
+		}
+		a.pulled(b)
+		if _, known := a.Where(id); known {
+			t.Errorf("%s is known still", id)
+		}
+	}
+	if r := a.refusals.all(); len(r) > 0 {
+		t.Error(r)
 	}
 }

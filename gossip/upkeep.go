@@ -45,12 +45,11 @@ const saveSoon = 50 * time.Millisecond
 func (u *upkeep) tidy() {
 	now := time.Now()
 	u.c.members.absolve(now, u.patience())
+	u.c.announcer.tidy(now)
 	u.c.mu.Lock()
-	u.c.reg.Tidy(now)
 	drafts, err := u.c.reg.Restamp(now)
 	u.c.changed()
 	u.c.mu.Unlock()
-	u.c.announcer.signHead(false)
 	if err != nil || len(drafts) > 0 {
 		u.c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(drafts), "err", err)
 	}

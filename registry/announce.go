@@ -179,11 +179,7 @@ func (r *Registry) ownLedger() (*ledger, error) {
 
 // expire forgets deletions of our own that are too old or too many.
 func (r *Registry) expire(now time.Time, l *ledger) {
-	n := 0
-	for n < len(r.tombstones) && (len(r.tombstones)-n > r.o.Tombstones ||
-		now.Sub(r.tombstones[n].at) > r.o.TombstoneAge) {
-		n++
-	}
+	n := r.overdue(now, 0)
 	if n == 0 {
 		return
 	}
@@ -195,6 +191,15 @@ func (r *Registry) expire(now time.Time, l *ledger) {
 		}
 	}
 	r.settle(l)
+}
+
+// overdue returns how many of our deletions are too old or too many, when there are so many more.
+func (r *Registry) overdue(now time.Time, more int) (n int) {
+	for n < len(r.tombstones) && (len(r.tombstones)+more-n > r.o.Tombstones ||
+		now.Sub(r.tombstones[n].at) > r.o.TombstoneAge) {
+		n++
+	}
+	return n
 }
 
 // Tidy forgets deletions that are older than the bounds. Call it once a minute or so.

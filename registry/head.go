@@ -99,6 +99,28 @@ func (r *Registry) OwnHead() (h OwnHead, due bool) {
 	return OwnHead{l.inc, l.known, l.full, l.compacted}, !l.headHolds()
 }
 
+// HeadAfter returns our own head as it is once a draft is committed at this time, or Tidy is called where the draft is the zero
+// Record, and whether it is another than what was signed last. It is signed before, and set with the change: with a head that
+// is not signed all that we have told since the last one is refused by who pulls it.
+func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) {
+	l := r.owners[r.self]
+	if l == nil {
+		return OwnHead{}, false
+	}
+	h = OwnHead{l.inc, max(l.known, draft.Version), l.full, l.compacted}
+	n := 0
+	switch {
+	case draft.Deleted:
+		n = r.overdue(now, 1)
+	case draft.Version == 0:
+		n = r.overdue(now, 0)
+	}
+	if n > 0 {
+		h.Compacted = r.tombstones[n-1].version
+	}
+	return h, len(l.head.Sig) == 0 || l.headCompacted != h.Compacted
+}
+
 // SetHead keeps the signature of our own head. One of a head that is not ours any more has no effect.
 func (r *Registry) SetHead(h OwnHead, sig []byte) {
 	l := r.owners[r.self]

@@ -3,8 +3,10 @@ package registry_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
@@ -190,4 +192,49 @@ func TestAHeadThatDoesNotFitIsLeftOut(t *testing.T) {
 	if err := merge(c, u[0]); fault.CodeOf(err) != "unsigned_head" {
 		t.Error(err)
 	}
+}
+
+// TestHeadAfter: a head that is signed before a change is the one that the change makes.
+func TestHeadAfter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := registry.New("a", registry.Options{Signed: true, Tombstones: 2, TombstoneAge: time.Minute})
+		if err := r.Own(noon, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		now := noon
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			key := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "key")
+			var draft registry.Record
+			var err error
+			changed, what := false, rapid.IntRange(0, 2).Draw(t, "what")
+			switch what {
+			case 0:
+				draft, changed, err = r.Draft(registry.Machine, key, 1, fmt.Append(nil, now))
+			case 1:
+				draft, changed, err = r.DraftDelete(registry.Machine, key)
+			}
+			h, due := r.HeadAfter(now, draft)
+			switch {
+			case what == 2:
+				r.Tidy(now)
+			case changed:
+				err = r.Commit(now, draft)
+			default:
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is, lacks := r.OwnHead(); is.Compacted != h.Compacted || is.Version != h.Version || due != lacks {
+				t.Fatalf("the head is %+v, due %v; it was to be %+v, %v", is, lacks, h, due)
+			}
+			if due {
+				r.SetHead(h, sigOf("a", h.SigningBytes("a")))
+			}
+			if _, lacks := r.OwnHead(); lacks {
+				t.Fatal("the head is not signed")
+			}
+		}
+	})
 }
