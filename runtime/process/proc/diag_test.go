@@ -44,16 +44,12 @@ func TestListenersOn(t *testing.T) {
 	}
 }
 
-// TestDiagRead: what is cut off or of another kind is no answer.
-func TestDiagRead(t *testing.T) {
-	whole := diagAsk(2, 80)
-	for n := range whole {
-		if _, _, err := diagRead(nil, whole[:n]); err == nil && n >= diagHead {
-			t.Errorf("%d bytes of a message are taken", n)
+// TestListenerOf: what is cut off is no answer.
+func TestListenerOf(t *testing.T) {
+	for n := range diagAnswer {
+		if _, is := listenerOf(make([]byte, n)); is {
+			t.Errorf("%d bytes of a socket are taken", n)
 		}
-	}
-	if _, _, err := diagRead(nil, whole); err == nil { // too short for an answer
-		t.Error("a request is taken for an answer")
 	}
 }
 
