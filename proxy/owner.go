@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -51,6 +52,8 @@ type owner struct {
 	dials   dials
 	report  func(machine string, load int)
 	dialer  reach.Dialer
+
+	looking atomic.Int32 // ports that are waited for until they accept
 
 	mu    sync.Mutex
 	gates map[string]*gate

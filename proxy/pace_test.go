@@ -13,8 +13,8 @@ import (
 // that never listens is looked at 190 times in its first second and 530 times in half a minute.
 func TestLooksAreBounded(t *testing.T) {
 	looks := func(until time.Duration) (n int) {
-		for at := time.Duration(0); at < until; at += lookPause(at) {
-			if late := lookPause(at); late > max(at/32, 250*time.Microsecond) || late > 100*time.Millisecond {
+		for at := time.Duration(0); at < until; at += lookPause(at, 1) {
+			if late := lookPause(at, 1); late > max(at/32, 250*time.Microsecond) || late > 100*time.Millisecond {
 				t.Fatalf("at %v it is looked again after %v", at, late)
 			}
 			n++
@@ -28,6 +28,13 @@ func TestLooksAreBounded(t *testing.T) {
 			t.Errorf("in %v it is looked %d times, more than %d", until, n, most)
 		}
 	}
+	rapid.Check(t, func(t *rapid.T) {
+		ports := rapid.IntRange(1, 100000).Draw(t, "ports")
+		pause := lookPause(time.Duration(rapid.Int64Range(0, int64(readyTime)).Draw(t, "waited")), ports)
+		if looks := float64(ports) * float64(time.Millisecond) / float64(pause); looks > 8 {
+			t.Fatalf("%d ports are looked at %.1f times a ms", ports, looks)
+		}
+	})
 }
 
 // TestPressIsBounded: checks that do not pass are asked for again soon, and 280 times in half a minute at most.

@@ -24,7 +24,8 @@ const (
 	// between two looks: a part of the time for which it was waited, so that a wake takes that part longer than its program
 	// does, at most, and a slow one is looked at seldom
 	lookPart  = 32
-	lookLeast = 250 * time.Microsecond
+	lookLeast = 250 * time.Microsecond // of so many that are looked at; of more it is longer, in proportion
+	lookFew   = 2
 	lookMost  = 100 * time.Millisecond
 	// a look that gets no answer at all, doubled each time: what the kernel sends again by itself comes after a second
 	lookTime = 250 * time.Millisecond
@@ -201,9 +202,10 @@ func (e *expected) learn(took time.Duration) {
 	}
 }
 
-// lookPause returns how long a port is left alone that did not accept after a time.
-func lookPause(waited time.Duration) time.Duration {
-	return min(max(waited/lookPart, lookLeast), lookMost)
+// lookPause returns how long a port is left alone that did not accept after a time, where so many are waited for: all together
+// are looked at 8 times a ms at most, which takes about half a core.
+func lookPause(waited time.Duration, ports int) time.Duration {
+	return max(min(waited/lookPart, lookMost), lookLeast*time.Duration(max(ports, lookFew))/lookFew)
 }
 
 // lastStart returns how long ago a machine was started, as its events say.
@@ -226,9 +228,11 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 	}
 	var pause wait.Precise
 	defer pause.Close()
+	o.looking.Add(1)
+	defer o.looking.Add(-1)
 	unheard := 0      // looks that got no answer
 	var refused error // the last answer
-	for next := first; ; next = lookPause(time.Since(began)) {
+	for next := first; ; next = lookPause(time.Since(began), int(o.looking.Load())) {
 		_ = pause.For(ctx, next) // once it has ended it is looked a last time
 		look, cancel := context.WithTimeout(ctx, min(lookTime<<min(unheard, 6), dialTime))
 		c, err := o.dialer.Try(look, m, port)
