@@ -30,7 +30,10 @@ func (w oneMachine) Machine(_ context.Context, _, id string) (*machine.Machine, 
 	return w.m, nil
 }
 
-func (oneMachine) Watch(context.Context, string, string, func(*machine.Machine) bool) error {
+func (w oneMachine) Watch(_ context.Context, _, _ string, f func(*machine.Machine) bool) error {
+	f(w.m)
+	return nil
+}
 	return nil
 }
 

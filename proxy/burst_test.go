@@ -42,7 +42,10 @@ func (w *sleeper) is(s machine.State) {
 	w.own.Machine(&m)
 }
 
-func (*sleeper) Watch(context.Context, string, string, func(*machine.Machine) bool) error { return nil }
+func (w *sleeper) Watch(_ context.Context, _, _ string, f func(*machine.Machine) bool) error {
+	f(w.m.Load())
+	return nil
+}
 
 func (*sleeper) CheckNow(string) {}
 

@@ -19,39 +19,34 @@ const (
 	pressPart  = 32
 )
 
-// settledPoll is how often it is looked whether a machine is still on its way up.
-const settledPoll = 5 * time.Millisecond
-
 // codeExited is the code of the error of a machine that ended by itself before it was ready.
 const codeExited = "exited"
 
 // settled returns a machine once no operation has it on its way up any more. Where its program ended, and it is started again
 // in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
-func (o *owner) settled(ctx context.Context, w Worker, t Target) (*machine.Machine, error) {
-	var timer <-chan time.Time
-	for {
-		m, err := w.Machine(ctx, t.App, t.Machine)
-		if err != nil {
-			return nil, err
-		}
-		switch m.State {
+func (o *owner) settled(ctx context.Context, w Worker, t Target) (m *machine.Machine, err error) {
+	var died *machine.Event
+	err = w.Watch(ctx, t.App, t.Machine, func(now *machine.Machine) bool {
+		m = now
+		switch now.State {
 		case machine.Restarting:
-			if m.Retry != nil && m.Restarts > 1 {
-				if e := diedAfter(m, ""); e != nil {
-					return nil, o.exited(ctx, w, m, e)
-				}
+			if now.Retry != nil && now.Restarts > 1 {
+				died = diedAfter(now, "")
 			}
+			return died == nil
 		case machine.Creating, machine.Starting, machine.Updating, machine.Replacing:
+			return true
 		default:
-			return m, nil
+			return false
 		}
-		timer = time.After(settledPoll)
-		select {
-		case <-timer:
-		case <-ctx.Done():
-			return nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
-		}
+	})
+	switch {
+	case died != nil:
+		return nil, o.exited(ctx, w, m, died)
+	case err != nil && ctx.Err() != nil:
+		return nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
 	}
+	return m, err
 }
 
 // awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at once,
