@@ -123,6 +123,10 @@ func EncodeDigest(d Digest) []byte {
 		b = appendBytes(b, m.Owner)
 		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, m.Incarnation), m.Known), m.Base)
 		b = binary.LittleEndian.AppendUint64(b, m.Hash)
+		b = binary.AppendUvarint(b, uint64(len(m.Beyond)))
+		for _, s := range m.Beyond {
+			b = binary.AppendUvarint(binary.AppendUvarint(b, s.From), s.To)
+		}
 	}
 	b = appendBytes(b, d.Objects)
 	b = binary.AppendUvarint(b, uint64(len(d.Have)))
@@ -137,15 +141,28 @@ func DecodeDigest(raw []byte) (Digest, error) {
 	d := decoder{rest: raw}
 	d.tag(tagDigest)
 	out := Digest{Root: d.fixed64(), Owners: d.bytes(Buckets)}
-	for range d.count(12) {
+	for range d.count(13) {
 		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(),
-			Known: d.uint(), Base: d.uint(), Hash: d.fixed64()})
+			Known: d.uint(), Base: d.uint(), Hash: d.fixed64(), Beyond: d.spans()})
 	}
 	out.Objects = d.bytes(Buckets)
 	for range d.count(8) {
 		out.Have = append(out.Have, d.fixed64())
 	}
 	return out, d.end("digest")
+}
+
+// spans reads what an asker knows beyond a gap.
+func (d *decoder) spans() (out []Span) {
+	n := d.count(2)
+	if n > maxSpans {
+		d.fail("%d pieces are more than the %d allowed", n, maxSpans)
+		return nil
+	}
+	for range n {
+		out = append(out, Span{d.uint(), d.uint()})
+	}
+	return out
 }
 
 // EncodeDelta returns a delta as an answer carries it.

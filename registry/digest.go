@@ -28,6 +28,7 @@ type Mark struct {
 	Incarnation, Known uint64
 	Base               uint64
 	Hash               uint64 // of its records; 0 while something is missing
+	Beyond             []Span // what it knows beyond a gap, in order
 }
 
 // Delta is the answer to a digest.
@@ -97,7 +98,7 @@ func (r *Registry) DigestOf(owner cluster.WorkerID) Digest {
 }
 
 func (l *ledger) mark() Mark {
-	m := Mark{Owner: l.owner, Incarnation: l.inc, Known: l.known, Base: l.base}
+	m := Mark{Owner: l.owner, Incarnation: l.inc, Known: l.known, Base: l.base, Beyond: l.beyond}
 	if l.settled() {
 		m.Hash = max(l.hash, 1)
 	}
@@ -155,9 +156,41 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 		out.More = out.More || more
 	}
 	if !out.More {
+		r.beyond(&out, asked, marks, &left)
+	}
+	if !out.More {
 		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)
 	}
 	return out
+}
+
+// beyond adds to an answer what the asker lacks of what is known beyond gaps. An owner that is dead fills them no more, and
+// what it said last all are to know.
+func (r *Registry) beyond(out *Delta, asked map[int]bool, marks map[cluster.WorkerID]Mark, left *int) {
+	for _, owner := range slices.Sorted(maps.Keys(r.gaps)) {
+		l, m := r.owners[owner], marks[owner]
+		if !asked[bucketOf(owner)] || m.Incarnation > l.inc {
+			continue
+		}
+		var has []Span
+		if m.Incarnation == l.inc {
+			has = append([]Span{{0, m.Known}}, m.Beyond...)
+		}
+		for _, piece := range l.beyond {
+			for _, s := range piece.lacking(has) {
+				if *left <= 0 {
+					out.More = true
+					return
+				}
+				u, more := l.between(s, *left)
+				if u.To > u.From {
+					out.Updates = append(out.Updates, u)
+				}
+				*left -= u.Size()
+				out.More = out.More || more
+			}
+		}
+	}
 }
 
 // answer returns what somebody with this mark lacks of the owner, or nil.

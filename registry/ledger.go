@@ -21,7 +21,7 @@ type ledger struct {
 	owner     cluster.WorkerID
 	inc       uint64 // the latest incarnation heard of
 	known     uint64 // all of inc up to here is known
-	beyond    []span // and these pieces after a gap
+	beyond    []Span // and these pieces after a gap
 	seen      uint64 // the highest version of inc heard of, known or not
 	rumoured  uint64 // the same, where nothing shows it: it only puts off what must be sure
 	full      uint64
@@ -163,10 +163,15 @@ func compareRecords(a, b Record) int {
 
 // since returns the update after from, with at most max bytes of records but at least one, and whether there is more.
 func (l *ledger) since(from uint64, most int) (update Update, more bool) {
-	update = Update{Owner: l.owner, Incarnation: l.inc, From: from, To: l.known, Full: l.full,
+	return l.between(Span{from, l.known}, most)
+}
+
+// between is since for a piece that is known.
+func (l *ledger) between(s Span, most int) (update Update, more bool) {
+	update = Update{Owner: l.owner, Incarnation: l.inc, From: s.From, To: s.To, Full: l.full,
 		Compacted: l.compacted, Upto: max(l.known, l.seen, l.rumoured)}
 	for _, e := range l.entries {
-		if e.rec.Incarnation == l.inc && e.resync == l.resync && e.rec.Version > from && e.rec.Version <= l.known {
+		if e.rec.Incarnation == l.inc && e.resync == l.resync && e.rec.Version > s.From && e.rec.Version <= s.To {
 			update.Records = append(update.Records, e.rec)
 		}
 	}
@@ -182,7 +187,7 @@ func (l *ledger) since(from uint64, most int) (update Update, more bool) {
 		}
 	}
 	if len(update.Head.Sig) > 0 { // what was known of a version that is replaced beyond a gap cannot be shown
-		update.To = min(update.To, max(update.evidence(), from))
+		update.To = min(update.To, max(update.evidence(), s.From))
 	}
 	return update, false
 }

@@ -49,44 +49,61 @@ func (r Update) Check() error {
 	return nil
 }
 
-// span is a piece (from, to] that is known beyond a gap.
-type span struct{ from, to uint64 }
+// Span is a piece (From, To] that is known beyond a gap.
+type Span struct{ From, To uint64 }
 
 // cover notes that (from, to] is known, and gives the new end of what is known without a gap.
-func cover(known uint64, beyond []span, from, to uint64) (uint64, []span) {
+func cover(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
 	if from > known {
 		if to > from {
-			beyond = insert(beyond, span{from, to})
+			beyond = insert(beyond, Span{from, to})
 		}
 		return known, beyond
 	}
 	known = max(known, to)
-	for len(beyond) > 0 && beyond[0].from <= known {
-		known = max(known, beyond[0].to)
+	for len(beyond) > 0 && beyond[0].From <= known {
+		known = max(known, beyond[0].To)
 		beyond = beyond[1:]
 	}
 	return known, beyond
 }
 
 // insert puts a span among others, in order and joined. The highest is let go of when there are too many.
-func insert(spans []span, s span) []span {
-	out := make([]span, 0, len(spans)+1)
+func insert(spans []Span, s Span) []Span {
+	out := make([]Span, 0, len(spans)+1)
 	placed := false
 	for _, o := range spans {
 		switch {
-		case o.to < s.from:
+		case o.To < s.From:
 			out = append(out, o)
-		case s.to < o.from:
+		case s.To < o.From:
 			if !placed {
 				out, placed = append(out, s), true
 			}
 			out = append(out, o)
 		default:
-			s = span{min(s.from, o.from), max(s.to, o.to)}
+			s = Span{min(s.From, o.From), max(s.To, o.To)}
 		}
 	}
 	if !placed {
 		out = append(out, s)
 	}
 	return out[:min(len(out), maxSpans)]
+}
+
+// lacking returns what of a piece is in none of others, which are in order.
+func (s Span) lacking(others []Span) (out []Span) {
+	for _, o := range others {
+		if o.To <= s.From || o.From >= s.To {
+			continue
+		}
+		if o.From > s.From {
+			out = append(out, Span{s.From, o.From})
+		}
+		s.From = o.To
+	}
+	if s.From < s.To {
+		out = append(out, s)
+	}
+	return out
 }
