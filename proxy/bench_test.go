@@ -34,8 +34,6 @@ func (w oneMachine) Watch(_ context.Context, _, _ string, f func(*machine.Machin
 	f(w.m)
 	return nil
 }
-	return nil
-}
 
 func (oneMachine) CheckNow(string) {}
 
