@@ -34,8 +34,8 @@ func diagnose(port int) (out []Listener, told bool) {
 		return nil, false
 	}
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		answers, err := c.Execute(netlink.Message{
-			Header: netlink.Header{Type: diagByFamily, Flags: netlink.Request | netlink.Dump}, Data: diagAsk(family, port)})
+		head := netlink.Header{Type: diagByFamily, Flags: netlink.Request | netlink.Dump}
+		answers, err := c.Execute(netlink.Message{Header: head, Data: diagAsk(family, port)})
 		if err != nil {
 			return nil, false
 		}

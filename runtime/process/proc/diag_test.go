@@ -15,14 +15,14 @@ func TestListenersOn(t *testing.T) {
 			t.Log(err) // the host has no IPv6
 			continue
 		}
-		defer ln.Close()
+		t.Cleanup(func() { ln.Close() })
 		port := ln.Addr().(*net.TCPAddr).Port
 		for range 3 { // connections of that port are no listeners
 			c, err := net.Dial("tcp", ln.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.Close()
+			t.Cleanup(func() { c.Close() })
 		}
 		told, can := diagnose(port)
 		if !can {
