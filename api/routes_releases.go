@@ -267,7 +267,7 @@ type ServiceStatus struct {
 type Rollout struct {
 	Number  uint64         `json:"number"` // of the head that began it
 	Release string         `json:"release"`
-	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none: there is none
+	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none for the first release
 	InForce string         `json:"in_force"`         // the release that the machines are to be like now
 	State   rollout.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
 	// Asked says of a paused one that somebody asked for it, By who; else it failed.
@@ -387,7 +387,7 @@ func (g *GroupStatus) WantedSlots() map[int]bool {
 type SlotStatus struct {
 	Index   int              `json:"index"`
 	Extra   bool             `json:"extra,omitempty"`   // the replica is not wanted, or its machine is one too many
-	Machine string           `json:"machine,omitempty"` // id; none: there is none yet
+	Machine string           `json:"machine,omitempty"` // id; none while it has no machine
 	Name    string           `json:"name,omitempty"`
 	Worker  cluster.WorkerID `json:"worker,omitempty"`
 	State   machine.State    `json:"state,omitempty"`
@@ -400,5 +400,5 @@ type SlotStatus struct {
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
 	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
-	To      cluster.WorkerID `json:"to,omitempty"`      // the worker that it is to be at, as somebody asked
+	To      cluster.WorkerID `json:"to,omitempty"`      // the worker that somebody asked to move it to
 }

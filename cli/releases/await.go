@@ -98,7 +98,7 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 			return false, err
 		}
 		if whole && after <= hearWithin && slices.ContainsFunc(g.Slots, leaves) {
-			well = false // what is shown is to be what there is from now on
+			well = false // the member may not have heard of its end yet
 		}
 		lacks, why := unfit(g, whole)
 		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // there may be no room

@@ -88,23 +88,24 @@ func move(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine
 	if err != nil {
 		return err
 	}
-	line := moved{m.App, m.ID, m.ID, to, out.Worker, out.Already, out.Planned, ""}
-	down := ""
+	w := moving{c, cl, m.App, slot, m.ID, out.Worker, to}
+	now, down := m.ID, ""
 	switch {
 	case out.Planned:
-		line.Now, line.Worker = "", out.Worker
+		now = ""
 	case out.Already:
 	case out.Begun:
-		w := moving{c, cl, m.App, slot, m.ID, out.Worker, to}
-		if line.Now, err = w.await(ctx, patience); err != nil {
+		if now, err = w.await(ctx, patience); err != nil {
 			return err
 		}
 	default:
-		line.Now, line.Worker = out.Machine.ID, out.Machine.Worker
+		now = out.Machine.ID
 		if out.DownMS > 0 {
 			down = ", down for " + cli.Millis(time.Duration(out.DownMS*float64(time.Millisecond)))
 		}
 	}
+	line := w.line(now, nil)
+	line.Already, line.Planned = out.Already, out.Planned
 	switch {
 	case c.JSON:
 		c.JSONLine(c.Out, line)
@@ -126,6 +127,19 @@ type moving struct {
 	slot     rollout.Slot
 	machine  string // that is to go
 	from, to cluster.WorkerID
+}
+
+// line returns what --json prints of the move: its machine is now, at the other host. With "" nothing was done yet, and with an
+// error the machine stays; then it is where it was.
+func (w *moving) line(now string, failed error) moved {
+	line := moved{App: w.app, Machine: w.machine, Now: now, Worker: w.to, From: w.from}
+	switch {
+	case failed != nil:
+		line.Now, line.Worker, line.Error = w.machine, w.from, failed.Error()
+	case now == "":
+		line.Worker = w.from
+	}
+	return line
 }
 
 // await waits until another machine stands for the replica at the host and the old one is gone, and returns its id. It says on

@@ -124,17 +124,15 @@ func rebalance(ctx context.Context, w moving, patience time.Duration) (failed []
 	for i, m := range p.Moves {
 		w.slot, w.machine, w.from, w.to = rollout.Slot{Group: m.Group, Index: m.Index}, m.Machine, m.Worker, m.To
 		now, err := w.await(ctx, patience)
-		line := moved{App: w.app, Machine: m.Machine, Now: now, Worker: m.To, From: m.Worker}
 		if ctx.Err() != nil {
 			return failed, context.Cause(ctx)
 		}
 		if err != nil {
 			failed = append(failed, err)
-			line.Now, line.Worker, line.Error = m.Machine, m.Worker, err.Error()
 		}
 		switch {
 		case c.JSON:
-			c.JSONLine(c.Out, line)
+			c.JSONLine(c.Out, w.line(now, err))
 		case err != nil:
 			c.PrintError(err)
 		default:

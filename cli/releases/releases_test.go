@@ -77,7 +77,7 @@ func TestAwaitRollout(t *testing.T) {
 	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
 	unheard := with(at(rollout.RolledDone, 2), func(x *api.SlotStatus) { *x = api.SlotStatus{Index: 2} })
 	unheard.Groups[1].There = 2
-	// A member that has heard that the rollout is done, and not yet of all that it did. What it shows is not the end.
+	// A member may know that the rollout is done before it knows each change. Its answer does not end the wait.
 	unsaid := func(change func(*api.SlotStatus)) api.ServiceStatus {
 		s := with(at(rollout.RolledDone, 3), change)
 		s.Groups[1].There = 2

@@ -82,7 +82,8 @@ func (h *Head) moved(c *Change) (out []MoveTo) {
 	return out
 }
 
-// MovesTo returns the worker that a machine is to be at now, as somebody asked; "": nobody did, or it is there.
+// MovesTo returns the worker that somebody asked to move a machine to; "": no move was asked for, its time is over, or the
+// machine is there.
 func (h *Head) MovesTo(now time.Time, id string, at cluster.WorkerID) cluster.WorkerID {
 	for i := range h.Moves {
 		if m := &h.Moves[i]; m.Machine == id && m.To != at && now.Before(m.Until) {
@@ -160,7 +161,7 @@ func (p *pass) awaited(s Slot) cluster.WorkerID {
 // leaves reports whether a machine must go from its worker: that is emptied, or somebody wants it elsewhere.
 func (p *pass) leaves(m *Standing) bool { return m.Leaves || p.moves[m.ID] != "" }
 
-// goesTo returns the worker that the next machine of a slot is to be made at, as somebody asked for one of these; "": nobody did.
+// goesTo returns the worker at which the next machine of a slot is to be made, as a move of one of these was asked for; "": none was.
 func (p *pass) goesTo(list []*Standing) cluster.WorkerID {
 	for _, m := range list {
 		if to := p.moves[m.ID]; to != "" {
