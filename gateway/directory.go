@@ -122,7 +122,8 @@ func couldNotAsk(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 }
 
-// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only.
+// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own lists
+// then have what others have told, and do not fail.
 func mayNotAsk(err error) bool { return fault.Is(err, fault.Denied) && fault.CodeOf(err) == "role" }
 
 // How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
@@ -282,8 +283,8 @@ func (d *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome,
 		func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
 
-// fewWorkers is how many workers are all asked for a list, so that it has what another member was answered a moment ago. Of
-// more only those are asked that the fleet says have something.
+// fewWorkers is how many workers are all asked for a list of machines, so that it has what another member made a moment ago, for
+// which no answer waits. Of more only those are asked that the fleet says have something.
 const fewWorkers = 16
 
 // having returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this process, and
@@ -322,16 +323,15 @@ func (d *directory) volumes(ctx context.Context, app string) ([]machine.Volume, 
 		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
 }
 
-// withVolumes returns the workers that have volumes of an app, "" for any, or may have, and where there are few all that can be
-// heard.
+// withVolumes returns the workers that have volumes of an app, "" for any, or may have. Of a volume that was made a moment ago
+// the fleet knows, also at another member: see agreed.
 func (d *directory) withVolumes(app string) []Worker {
-	few := d.fleet.Snapshot().Len() <= fewWorkers
 	return d.those(func(x *fleet.Worker) bool {
 		has := len(x.Record.Volumes)
 		if app != "" {
 			has = x.Record.VolumesOf[app]
 		}
-		return x.Own || !x.Reported || has > 0 || few && x.Reachable()
+		return x.Own || !x.Reported || has > 0
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
@@ -50,6 +51,25 @@ func TestOneCannotBeCalled(t *testing.T) {
 	s.want(200, "DELETE", "/v1/apps/a/machines/"+near.ID+"?kill=true", nil)
 	if f := s.do("DELETE", "/v1/apps/a", nil).failure(t); f.Souk.Kind != "unavailable" {
 		t.Errorf("an app of which w2 has a machine: %+v", f)
+	}
+}
+
+// TestListsOfAWorkerOnly: another worker answers none of its questions, and what that one told is listed all the same.
+func TestListsOfAWorkerOnly(t *testing.T) {
+	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
+	s := newShop(t, w1, w2).open()
+	far := s.launch(`{"name":"far","region":"fra","config":{"image":"demo:1"}}`)
+	s.want(200, "POST", "/v1/apps/a/volumes", `{"name":"disk","region":"fra","size_gb":1}`)
+	w2.set(func() { w2.down = fault.New(fault.Denied, "role", "w1 has the roles [worker]") })
+	s.options.Fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: w2.id, State: cluster.MemberAlive}) })
+	for _, path := range []string{"/v1/apps", "/v1/apps/a", "/v1/apps/a/machines", "/v1/apps/a/volumes"} {
+		r := s.want(200, "GET", path, nil)
+		if got := r.header.Get(api.MissingHeader); got != "w2" {
+			t.Errorf("%s lacks %q, not w2", path, got)
+		}
+		if strings.Contains(path, "machines") && !strings.Contains(r.raw, far.ID) {
+			t.Errorf("%s does not have what w2 told: %s", path, r.raw)
+		}
 	}
 }
 
