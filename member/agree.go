@@ -68,6 +68,14 @@ func (i *imports) await(ctx context.Context, index uint64) error {
 // Agree waits until the members that can be heard know what this one knows, so that what a client is answered here it finds
 // at any of them. worker says that a worker, here or elsewhere, has changed: what it told is fetched first. A member that does
 // not answer is waited for until it is taken for dead, 5 s at most.
+//
+// It returns no error. What was changed is done, and on the disk of who did it: an error would have the client do it again, and
+// one member that takes no calls would have each change fail, at every other. So of such a member the answer promises less:
+//
+//   - one that is heard and takes no calls, or is late, learns by gossip, some tenths of a second later;
+//   - one that is dead or cut off learns when it is back;
+//   - a worker that did what was asked, answered, and died before it could be pulled from, is known as it last told. Its machines
+//     are listed as unreachable, whatever became of them; the end of their app waits for it, or for "souk node rm".
 func (m *Member) Agree(ctx context.Context, worker bool) {
 	a := &m.agreement
 	a.mu.Lock()

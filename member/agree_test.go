@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAgreeAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is understood as
@@ -40,5 +42,33 @@ func TestAgreeAfterManyDeletions(t *testing.T) {
 		if _, known := a.fleet.Snapshot().Machine(m.ID); known {
 			t.Errorf("%s is removed, and known", m.ID)
 		}
+	}
+}
+
+// TestAgreeEndsWithAMember: one that does not answer is waited for, and not beyond its end.
+func TestAgreeEndsWithAMember(t *testing.T) {
+	x := newTown(t)
+	a, b := x.add("m1"), x.add("m2")
+	x.meet()
+	agreed := make(chan time.Time, 1)
+	b.imports.reached(0) // it answers none before its catalog has all
+	go func() {
+		a.Agree(t.Context(), false)
+		agreed <- time.Now()
+	}()
+	waittest.Until(t, "b is asked", func() bool {
+		b.imports.mu.Lock()
+		defer b.imports.mu.Unlock()
+		return b.imports.moved != nil
+	})
+	select {
+	case <-agreed:
+		t.Fatal("it did not wait")
+	default:
+	}
+	b.end()
+	ended := time.Now()
+	if late := (<-agreed).Sub(ended); late > agreeTime/2 {
+		t.Errorf("it waited %v longer than b lived", late)
 	}
 }

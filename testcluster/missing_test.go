@@ -95,6 +95,16 @@ func TestOneGossipsAndCannotBeCalled(t *testing.T) {
 	if _, err := cl.Destroy(t.Context(), app, of.ID, "", true); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("what only that one can do: %v", err)
 	}
+	if _, err := cl.CreateApp(t.Context(), "heard-of"); err != nil {
+		t.Error("a change is refused for one that cannot be called:", err)
+	}
+	c.Until("that one knows of the change by gossip", func() bool {
+		_, err := c.Client(2).App(t.Context(), "heard-of")
+		return err == nil
+	})
+	if err := cl.DestroyApp(t.Context(), "heard-of"); err != nil {
+		t.Error(err)
+	}
 	began := time.Now()
 	c.Until("a machine that nobody has is not found", func() bool {
 		_, err := cl.Machine(t.Context(), app, "0123456789abcd")
