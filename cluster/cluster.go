@@ -2,7 +2,11 @@
 // Values only: no package above it is needed to read, compare or add them.
 package cluster
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // WorkerID names a worker for ever: generated once, kept in its directory. Ids match exactly, never by prefix.
 type WorkerID string
@@ -82,10 +86,29 @@ type Full struct {
 	Bytes     int64  `json:"bytes,omitzero"` // of configs of machines that are not started
 }
 
-// GPU is one device.
+// GPU is one device. Its number is its place among those of its worker.
 type GPU struct {
-	Kind string `json:"kind"`
-	Free int64  `json:"free_milli"` // thousandths that are neither granted nor held
+	Kind   string `json:"kind"`
+	Free   int64  `json:"free_milli"`           // thousandths that are neither granted nor held; 0 while Health stands against it
+	ID     string `json:"id,omitempty"`         // by which its host knows it for ever; "": it is only counted
+	Model  string `json:"model,omitempty"`      // as its vendor says it
+	Memory int64  `json:"memory_mib,omitempty"` // of its own; 0: not known
+	Health string `json:"health,omitempty"`     // why it is granted to nobody; "": nothing stands against it
+}
+
+// Text says in words which device it is, and how it is.
+func (g *GPU) Text() string {
+	parts := []string{g.Kind}
+	if g.Model != "" {
+		parts = append(parts, g.Model)
+	}
+	if g.Memory > 0 {
+		parts = append(parts, strconv.FormatInt(g.Memory, 10)+" MiB")
+	}
+	if g.Health != "" {
+		return strings.Join(parts, ", ") + ": " + g.Health
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Evictable is what the machines of one rank occupy on a worker (rank: machine.Scheduling.Rank).

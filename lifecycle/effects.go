@@ -37,8 +37,9 @@ type Target struct {
 	Signal      int
 	Drain       time.Duration // signal: how long it may wait for the machine's requests first
 	SkipSecrets bool
-	Attach      bool  // launch: see machine.Launch
-	Devices     []int // of the worker's GPUs, that it may use
+	Attach      bool     // launch: see machine.Launch
+	Devices     []int    // of the worker's GPUs, that it may use
+	DeviceIDs   []string // by which their host knows them; none where they are only counted
 }
 
 // VolumeTarget is the argument of the effects on volumes.

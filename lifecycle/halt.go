@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -55,6 +56,13 @@ func (s *Supervisor) Halt(now time.Time, why string) Out {
 func (s *Supervisor) Images(now time.Time, names []string) Out {
 	s.open(now)
 	s.seller.SetImages(names)
+	return s.close()
+}
+
+// Devices says which GPU devices the worker has now; see market.Seller. Nothing of it is durable.
+func (s *Supervisor) Devices(now time.Time, list []cluster.GPU) Out {
+	s.open(now)
+	s.seller.SetDevices(now, list)
 	return s.close()
 }
 

@@ -147,8 +147,10 @@ func vacateStep() step {
 }
 
 func (s *machines) target(r *row, a opArgs) Target {
-	return Target{Devices: s.gpus(r), ID: r.Machine.ID, App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt,
-		Signal: a.Signal, Drain: a.Drain, SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
+	devices := s.gpus(r)
+	return Target{Devices: devices, DeviceIDs: s.seller.DeviceIDs(devices), ID: r.Machine.ID,
+		App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt, Signal: a.Signal, Drain: a.Drain,
+		SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
 }
 
 // want makes a Do that asks for one effect on the machine, unless there is nothing to do.

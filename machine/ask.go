@@ -55,6 +55,14 @@ func Resources(c *Config) cluster.Resources {
 	return r
 }
 
+// DeviceResources returns what a worker may grant that has these devices.
+func DeviceResources(devices []cluster.GPU) (r cluster.Resources) {
+	for _, d := range devices {
+		r = r.Add(cluster.Resources{GPU: 1000, Named: map[string]int64{GPUKindPrefix + d.Kind: 1000}})
+	}
+	return r
+}
+
 // cpuMilli returns how much CPU a guest asks for, in thousandths of a core.
 func (g *Guest) cpuMilli() int64 {
 	switch {

@@ -158,7 +158,7 @@ func (s *Seller) evictees(h *victimSearch) []*evictee {
 		if left <= 0 || s.returns(h.req.Machine, h.req.App, g.app, h.now) {
 			continue
 		}
-		out = append(out, &evictee{id: id, g: g, frees: g.occupies().sub(g.asleep()), left: left,
+		out = append(out, &evictee{id: id, g: g, frees: s.frees(g), left: left,
 			recent: s.recent(g.app, h.now)})
 	}
 	for _, e := range out {

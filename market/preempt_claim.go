@@ -82,7 +82,7 @@ func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machin
 	victims := make([]string, 0, len(e.Victims))
 	for _, v := range e.Victims {
 		g := s.grants[v.Machine]
-		freed = freed.add(g.occupies().sub(g.asleep()))
+		freed = freed.add(s.frees(g))
 		victims = append(victims, v.Machine)
 		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank,
 			By: r.Machine, ByApp: r.App,
@@ -114,7 +114,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 		other := s.grants[v]
 		return other == nil || !s.stands(v, other)
 	})
-	for _, v := range victims {
+	for _, v := range victims { // what is ill of it was not, when the claim was made
 		freed = freed.add(s.grants[v].occupies().sub(s.grants[v].asleep()))
 	}
 	if len(victims) == 0 {

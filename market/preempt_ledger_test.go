@@ -31,6 +31,7 @@ type counter struct {
 	now   time.Time
 	facts map[string]*fact
 	past  []machine.Preemption
+	ill   [3]string // why devices are granted to nobody
 }
 
 var amount = cluster.Resources{CPU: 1000, Memory: 1000, GPU: 3000,
@@ -48,9 +49,17 @@ func ofKind(r cluster.Resources, kind string) cluster.Resources {
 	return r
 }
 
+// devices are those of the worker, as they are.
+func (c *counter) devices() (out []cluster.GPU) {
+	for i, kind := range kinds {
+		out = append(out, cluster.GPU{Kind: kind, ID: fmt.Sprint("d", i), Health: c.ill[i]})
+	}
+	return out
+}
+
 func (c *counter) open() {
 	c.s = market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Capacity: amount,
-		GPUs: []cluster.GPU{{Kind: kinds[0]}, {Kind: kinds[1]}, {Kind: kinds[2]}}})
+		GPUs: c.devices()})
 	c.s.Busy(func(id string) bool { return c.facts[id].leaving != "" })
 	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
 	for _, p := range c.past {
@@ -139,7 +148,11 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 		ids := rapid.SampledFrom([]string{"m0", "m1", "m2", "m3", "m4", "m5", "m6"})
 		for range rapid.IntRange(10, 60).Draw(t, "steps") {
 			id := ids.Draw(t, "id")
-			switch rapid.IntRange(0, 11).Draw(t, "what") {
+			had := map[string][]market.Share{}
+			for id := range c.facts {
+				had[id] = c.s.Devices(id)
+			}
+			switch rapid.IntRange(0, 12).Draw(t, "what") {
 			case 0, 1, 2, 3:
 				q := ranked("app"+id[1:], id,
 					rapid.SampledFrom([]machine.Band{"free", "batch", "service", "system"}).Draw(t, "band"),
@@ -196,6 +209,10 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 				if after := c.s.Record(c.now); !after.Used.Fits(before.Used) {
 					t.Fatalf("a restart grew the ledger from %v to %v", before.Used, after.Used)
 				}
+			case 12:
+				c.ill[rapid.IntRange(0, 2).Draw(t, "device")] = rapid.SampledFrom([]string{"", "", "lost"}).Draw(t,
+					"health")
+				c.s.SetDevices(c.now, c.devices())
 			}
 			c.ready()
 			c.s.Check()
@@ -209,6 +226,17 @@ func TestLedgerWithClaimsAndDevices(t *testing.T) {
 					t.Fatalf("device %d has %d thousandths free", i, d.Free)
 				}
 				free[machine.GPUKindPrefix+kinds[i]] += d.Free
+				if d.Health != c.ill[i] || d.Health != "" && d.Free != 0 {
+					t.Fatalf("device %d is %+v", i, d)
+				}
+			}
+			for id := range c.facts {
+				for _, s := range c.s.Devices(id) {
+					held := slices.ContainsFunc(had[id], func(o market.Share) bool { return o.Device == s.Device })
+					if c.ill[s.Device] != "" && !held {
+						t.Fatalf("%s was granted device %d, which is ill", id, s.Device)
+					}
+				}
 			}
 			for kind, n := range free {
 				if is := rec.Free().Named[kind]; is != n {

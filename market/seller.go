@@ -33,6 +33,7 @@ type Seller struct {
 	kept      keptMachines
 	busy      func(machine string) bool // see Busy; nil: none is
 	funds     Funding                   // nil: everything can be paid for
+	sick      []Share                   // free, of devices that something stands against
 }
 
 type grant struct {
@@ -76,11 +77,13 @@ func NewSeller(rec cluster.Record) *Seller {
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
-	return &Seller{rec: rec, kinds: kindsOf(&rec), grants: map[string]*grant{}, holds: newHolds(),
+	s := &Seller{rec: rec, kinds: kindsOf(&rec), grants: map[string]*grant{}, holds: newHolds(),
 		refusals: map[string]uint64{}, leaving: map[string]string{},
 		kept:            newKeptMachines(),
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
 		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
+	s.setApart()
+	return s
 }
 
 // Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
@@ -227,7 +230,9 @@ func (s *Seller) use(r amount, sign int64) {
 	} else {
 		s.rec.Used, s.rec.Promised = s.rec.Used.Sub(r.res), s.rec.Promised.Sub(r.promised)
 	}
-	s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign)
+	if s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign); len(r.gpus) > 0 {
+		s.setApart()
+	}
 	s.touch()
 }
 
@@ -356,7 +361,7 @@ func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 
 // Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
 func (s *Seller) Check() {
-	var sum amount
+	sum := s.apart(s.sick)
 	for _, g := range s.grants {
 		sum = sum.add(g.occupies())
 	}

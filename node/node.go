@@ -30,6 +30,7 @@ import (
 	"github.com/soukhq/souk/proxy"
 	"github.com/soukhq/souk/proxy/certs"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
@@ -73,9 +74,10 @@ type Options struct {
 
 	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
 	Grace      time.Duration
-	Pace       worker.Pace // of the workers
-	Containers *Containers // how images are run; nil: not at all
-	Proxy      *Proxy      // nil: machines are reached by their own ports alone
+	Pace       worker.Pace  // of the workers
+	Containers *Containers  // how images are run; nil: not at all
+	Proxy      *Proxy       // nil: machines are reached by their own ports alone
+	Devices    *devices.Set // of this host; nil: none are looked for
 	// Runtime opens the runtime of one worker, with its state below dir; nil: that of Containers, or of processes,
 	// under a reaper.
 	Runtime func(w Worker, dir string) (Runtime, error)

@@ -20,9 +20,11 @@ import (
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/wait"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -70,6 +72,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	n.closers, n.runtimes = append(n.closers, r.Close), append(n.runtimes, r)
 	n.offerEngines(&p)
+	n.offerDevices(&p)
 	if n.between != nil {
 		n.between.tell(p.Offer.Attributes)
 	}
@@ -125,6 +128,23 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	return own.Begin(ctx, w)
 }
 
+// offerDevices has the first worker offer the devices of the host, unless the operator has named what it has. Two workers
+// would give away each of them twice.
+func (n *Node) offerDevices(p *Worker) {
+	if p.Offer.Found = p.Offer.Found && n.o.Devices != nil && len(n.workers) == 0; p.Offer.Found {
+		p.Offer.GPUs = n.o.Devices.Offer()
+	}
+}
+
+// followDevices looks now and then for devices that came, went, or are not well.
+func (n *Node) followDevices(ctx context.Context) {
+	for wait.For(ctx, devices.Every) == nil {
+		if n.o.Devices.Look(ctx) {
+			n.workers[0].Devices(n.o.Devices.Offer())
+		}
+	}
+}
+
 // offerEngines has a worker say which OCI runtimes it has; the first is that of machines that ask for none.
 func (n *Node) offerEngines(p *Worker) {
 	if n.images == nil {
@@ -157,7 +177,7 @@ func (n *Node) openImages() (err error) {
 
 // openRuntime opens the runtime of one worker, with its state below dir.
 func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
-	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot}
+	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot, Devices: n.o.Devices}
 	switch {
 	case n.o.Runtime != nil:
 		return n.o.Runtime(w, dir)

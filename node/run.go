@@ -49,6 +49,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.between != nil {
 		g.Go(func() error { n.between.run(gctx); return nil })
 	}
+	if n.o.Devices != nil {
+		g.Go(func() error { n.followDevices(gctx); return nil })
+	}
 	g.Go(func() error { n.services.Run(gctx); return nil })
 	g.Go(func() error { n.measure(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })

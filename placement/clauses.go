@@ -53,8 +53,23 @@ func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 		out.no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
 	default:
 		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)),
-			fmt.Sprintf("%d such", fitting))
+			fmt.Sprintf("%d such", fitting)+sickText(w, r.GPUKind))
 	}
+}
+
+// sickText ends what a clause had of GPUs, "" where nothing stands against any of them.
+func sickText(w *cluster.Record, kind string) string {
+	n, why := 0, ""
+	for i := range w.GPUs {
+		if g := &w.GPUs[i]; g.Health != "" && (kind == "" || g.Kind == kind) {
+			n++
+			why = g.Health
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d not healthy: %s", n, why)
 }
 
 // GPUText prints the devices of a worker by kind: "4 a100, 2 t4"; "none that are told apart" when it lists none.

@@ -208,8 +208,11 @@ func judgeResources(r *Request, w *cluster.Record, out *judging) {
 			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10),
 				strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
-			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount),
-				d.Format(free.Get(d.Name))+" free of "+d.Format(w.Capacity.Get(d.Name)))
+			had := d.Format(free.Get(d.Name)) + " free of " + d.Format(w.Capacity.Get(d.Name))
+			if d.Name == "gpu" {
+				had += sickText(w, r.GPUKind)
+			}
+			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount), had)
 		default:
 			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+
 				" beside "+d.Format(keep.Get(d.Name))+

@@ -63,6 +63,9 @@ type Spec struct {
 	Runtime   string          // which of several the container is made by; "": the worker's usual one
 	Attach    bool            // what it prints is kept for who reads it (machine.LogQuery.Hold), and it waits for him
 	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
+	// Devices are those that the machine may use, by what their host knows them as; it is denied all others. Where
+	// variables say which they are, those of the device count before those of Env.
+	Devices []string
 }
 
 // EnvMachine is the variable in Env that names the machine: by it a runtime may find what a machine left behind.

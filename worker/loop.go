@@ -32,6 +32,7 @@ type loop struct {
 	commits  commitStats
 	stopped  chan struct{}
 	stopOnce sync.Once
+	me       self   // as the journal has it
 	goesOn   bool   // lives of the worker ran here when it began
 	halt     string // why it was halted when it began
 	full     error  // why nothing new is taken, as the supervisor knows it

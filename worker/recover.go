@@ -23,6 +23,8 @@ type self struct {
 	ID          cluster.WorkerID `json:"id"`
 	Incarnation uint64           `json:"incarnation"`
 	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last began; "": it was not known
+	// that its host was found to have, by number
+	Devices []cluster.GPU `json:"devices,omitempty"`
 }
 
 func (s self) record() (fsm.Record, error) {
@@ -59,6 +61,11 @@ func (l *loop) load(known []runtime.Status) error {
 				"without %s", l.o.ID, len(known), known[0].Machine,
 			filepath.Join(l.o.Dir, "journal"))
 	}
+	capacity, gpus := l.o.Capacity, l.o.Offer.GPUs
+	if l.o.Offer.Found {
+		me.begin(gpus, heldDevices(records))
+		gpus, capacity = me.Devices, withDevices(capacity, me.Devices)
+	}
 	me.Incarnation++
 	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1
 	rec, err := me.record()
@@ -73,12 +80,12 @@ func (l *loop) load(known []runtime.Status) error {
 	if rec, err = me.record(); err != nil {
 		return err
 	}
-	l.pending = append(l.pending, rec)
+	l.pending, l.me = append(l.pending, rec), me
 	l.sup = lifecycle.New(cluster.Record{Worker: l.o.ID, Region: l.o.Region, State: cluster.Ready,
 		Incarnation: me.Incarnation,
-		Capacity:    l.o.Capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes,
+		Capacity:    capacity, MaxStarting: l.o.MaxStarting, Attributes: l.o.Offer.Attributes,
 		Require: l.o.Offer.Require,
-		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: l.o.Offer.GPUs,
+		Prefer:  l.o.Offer.Prefer, Reserved: l.o.Offer.Reserved, Headroom: l.o.Offer.Headroom, GPUs: gpus,
 		PromiseLimit: l.o.Offer.PromiseLimit},
 		l.o.Rand)
 	l.sup.Hasten(l.o.Haste)

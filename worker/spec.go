@@ -26,7 +26,7 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 		Argv: machine.Argv(c), User: machine.User(c), Home: true, TTY: c.Init.TTY,
 		ReadOnly: c.Rootfs != nil && c.Rootfs.ReadOnly, Runtime: c.Runtime, Resources: machine.Resources(c),
 		SharedCPU: c.Guest == nil || c.Guest.CPUKind != "performance", SwapMB: -1,
-		Network: machine.NetworkOf(c),
+		Network: machine.NetworkOf(c), Devices: t.DeviceIDs,
 	}
 	if args := machine.Args(c); args != nil && !machine.IsHostImage(c.Image) {
 		s.Argv, s.Args = nil, args
@@ -88,7 +88,9 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 			list[i] = strconv.Itoa(d)
 		}
 		env["SOUK_GPUS"] = strings.Join(list, ",")
-		env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
+		if len(t.DeviceIDs) == 0 { // else the devices themselves say
+			env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
+		}
 	}
 	env["SOUK_FENCE"] = strconv.FormatUint(machine.Fence(m, t.Attempt), 10)
 	out := make([]string, 0, len(env))

@@ -92,6 +92,9 @@ type Offer struct {
 	// see cluster.Record
 	PromiseLimit int64
 	GPUs         []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: they are only counted
+	// Found says that GPUs are those that its host was found to have, in whatever order: the worker numbers them, counts
+	// them in, and is told when others come (Worker.Devices)
+	Found bool
 }
 
 // Worker runs machines. Its methods, but for Run, may be called from many goroutines.

@@ -56,7 +56,7 @@ func values() map[string]value {
 		"gang":   {list: gangs},
 		"worker": {list: workers, many: true}, "to": {list: nodes, kind: "string"},
 		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":   dir, "traces": dir, "unit-dir": dir, "certs": dir,
+		"dir":   dir, "traces": dir, "unit-dir": dir, "certs": dir, "cdi-dir": dir,
 	}
 	for _, name := range []string{"access-log", "from", "file", "env-file", "config", "tls-cert", "tls-key",
 		"token-file", "root",

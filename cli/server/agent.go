@@ -250,7 +250,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, Member: a.m,
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
-			Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			Version: cli.Version(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {

@@ -136,7 +136,8 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
 			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized, Proxy: requests.how,
-			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true},
+			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			Devices: o.offer.found(ctx, log)},
 	)
 	if err != nil {
 		return errors.Join(err, doors.close(), requests.close())

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"log/slog"
 	"math"
 	goruntime "runtime"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -25,6 +28,8 @@ type offerFlags struct {
 	promise  float64
 	gpus     []string
 	extras   []string
+	cdi      []string
+	cdiHooks bool
 
 	allowRoot bool
 }
@@ -43,11 +48,25 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
 	f.StringArrayVar(&o.extras, "extra", nil,
 		"NAME=COUNT of anything else that each worker has, such as licences, for machines that ask for it; repeatable")
-	f.StringArrayVar(&o.gpus, "gpu", nil, "KIND or KIND:COUNT, GPU devices of each worker; repeatable")
+	f.StringArrayVar(&o.gpus, "gpu", nil,
+		"KIND or KIND:COUNT, GPUs that each worker is to count in the place of those that are found on the host, "+
+			"which are then given to nobody; none: to offer none; repeatable")
+	f.StringArrayVar(&o.cdi, "cdi-dir", nil,
+		"directory of CDI specifications, in the place of /etc/cdi and /var/run/cdi; repeatable")
+	f.BoolVar(&o.cdiHooks, "cdi-hooks", false,
+		"run the hooks of CDI specifications, as root, for containers that hold their devices")
 }
 
 // maxGPUs bounds the devices of one worker.
-const maxGPUs = 64
+const maxGPUs = devices.Most
+
+// noGPUs is in the place of kinds where nothing is to be offered.
+const noGPUs = "none"
+
+// found looks for the devices of this host.
+func (o *offerFlags) found(ctx context.Context, log *slog.Logger) *devices.Set {
+	return devices.Open(ctx, devices.Options{Host: devices.This(o.cdi), Hooks: o.cdiHooks, Log: log})
+}
 
 // of returns the offer of worker number n, and adds its devices to its capacity.
 func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer, err error) {
@@ -90,6 +109,7 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 	if err := o.addExtras(capacity); err != nil {
 		return offer, err
 	}
+	offer.Found = len(o.gpus) == 0
 	offer.GPUs, err = o.devices(capacity)
 	return offer, err
 }
@@ -123,6 +143,9 @@ func (o *offerFlags) addExtras(capacity *cluster.Resources) error {
 
 func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error) {
 	var out []cluster.GPU
+	if slices.Equal(o.gpus, []string{noGPUs}) {
+		return nil, nil
+	}
 	for _, g := range o.gpus {
 		kind, count, many := strings.Cut(g, ":")
 		n := 1
@@ -137,9 +160,7 @@ func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error)
 				maxGPUs, g)
 		}
 		out = append(out, slices.Repeat([]cluster.GPU{{Kind: kind, Free: 1000}}, n)...)
-		milli := 1000 * int64(n)
-		*capacity = capacity.Add(
-			cluster.Resources{GPU: milli, Named: map[string]int64{machine.GPUKindPrefix + kind: milli}})
 	}
+	*capacity = capacity.Add(machine.DeviceResources(out))
 	return out, nil
 }

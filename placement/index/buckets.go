@@ -68,8 +68,8 @@ func (x *Index) groupOf(rec *cluster.Record) int32 {
 	}
 	rep := cluster.Record{Region: rec.Region, State: rec.State, Capacity: rec.Capacity, Headroom: rec.Headroom,
 		GPUs: slices.Clone(rec.GPUs)}
-	for i := range rep.GPUs {
-		rep.GPUs[i].Free = 1000
+	for i := range rep.GPUs { // they are of many workers
+		rep.GPUs[i] = cluster.GPU{Kind: rep.GPUs[i].Kind, Free: 1000}
 	}
 	g := int32(len(x.reps))
 	x.reps, x.groups[string(b)] = append(x.reps, group{rec: rep}), g

@@ -49,6 +49,7 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	add("process: reaper is of this build", s.welcome.Build == Build(), s.welcome.Build,
 		"it works; it is replaced the next time it is started")
 	out = append(out, examineTree(s.welcome.Tree, s.welcome.Lacks)...)
+	out = append(out, r.examineDevices(s.welcome.Tree)...)
 	if s.welcome.Tree == nil {
 		out = append(out, r.strays(ctx, s.welcome.PID))
 	}
@@ -63,6 +64,22 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 			"has it)")
 	add("process: logs", true, fmt.Sprintf("%d files of %d KiB a machine", r.o.LogFiles, r.o.LogFileBytes>>10), "")
 	return append(out, r.disk())
+}
+
+// examineDevices tells what the host has beside CPU and memory, and whether those who were not granted it are kept from
+// it.
+func (r *Runtime) examineDevices(t *cgroup.Tree) []cluster.Finding {
+	out := r.o.Devices.Examine()
+	if r.o.Devices.Denied(nil) == "" {
+		return out
+	}
+	f := cluster.Finding{Name: "process: devices are kept from others", OK: t.KeepsDevices(),
+		Have: yesNo(t.KeepsDevices())}
+	if !f.OK {
+		f.Advice = "a program of the host may open a GPU that its machine was not granted; run souk as root, with " +
+			"cgroup v2 or the devices controller of v1"
+	}
+	return append(out, f)
 }
 
 // examineTree tells which of the things that cgroups do can be done.

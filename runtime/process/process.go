@@ -48,6 +48,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/process/reaper"
 )
 
@@ -64,6 +65,7 @@ type Options struct {
 	LogFileBytes int64         // of one log file; 0: 1 MiB
 	LogFiles     int           // kept per machine; 0: 4
 	ReaperIdle   time.Duration // how long a reaper stays that has nothing to do; 0: a minute; counts when it is started
+	Devices      *devices.Set  // of the host, for machines that hold them, and denied to others; nil: there are none
 	NoCgroups    bool          // do as on a host where no cgroup can be made; counts when the reaper is started
 }
 

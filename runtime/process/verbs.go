@@ -4,11 +4,13 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 	"github.com/soukhq/souk/runtime/process/frame"
@@ -61,6 +63,9 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		Limits: limitsOf(s),
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}
+	if err := r.giveDevices(s, st); err != nil {
+		return frame.Reply{}, err
+	}
 	if s.TTY {
 		if err := r.hasTerminals(ctx); err != nil {
 			return frame.Reply{}, err
@@ -96,6 +101,31 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 	}
 	q.Machine, q.Attempt, q.Start = s.Machine, s.Attempt, st
 	return r.link.call(ctx, q, false, data...)
+}
+
+// libraries is where a container's programs look for a driver's libraries, where nothing says where else.
+const libraries = "LD_LIBRARY_PATH"
+
+// giveDevices has a start give a machine the devices that it holds, and deny it the others. Of a container the OCI
+// runtime denies all but what it gives.
+func (r *Runtime) giveDevices(s runtime.Spec, st *frame.Start) error {
+	given, err := r.o.Devices.Give(s.Devices)
+	if err != nil {
+		return err
+	}
+	st.Env = devices.SetEnv(st.Env, given.Env)
+	in := st.Container
+	if in == nil {
+		st.Limits.Denied = r.o.Devices.Denied(s.Devices)
+		return nil
+	}
+	in.Nodes, in.Shown, in.Hooks = given.Nodes, given.Mounts, given.Hooks
+	if dir := given.Libraries(); dir != "" && !slices.ContainsFunc(st.Env, func(kv string) bool {
+		return strings.HasPrefix(kv, libraries+"=")
+	}) {
+		st.Env = append(st.Env, libraries+"="+dir)
+	}
+	return nil
 }
 
 // newEnough refuses to start machines by a reaper of an older souk, which would run them as root, or a container's

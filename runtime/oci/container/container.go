@@ -317,6 +317,9 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 		return nil, err
 	}
 	c.Mounts = append(c.Mounts, own...)
+	if err := s.giveDevices(p, bundle, &c); err != nil {
+		return nil, err
+	}
 	if in.Network != nil || in.HostNet {
 		names, err := putNames(bundle, in, c.Mounts, ids)
 		if err != nil {

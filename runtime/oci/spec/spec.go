@@ -39,6 +39,17 @@ type Container struct {
 	Cgroup   string     // path of its group below each hierarchy's root; "": none
 	Mounts   []Mount
 	HostNet  bool // the host's network; else one of its own, with a loopback device and nothing else
+
+	Devices []Device     // that it was granted
+	Shown   []Mount      // what it sees for them, wherever that is
+	Hooks   *specs.Hooks // what is run for them; nil: nothing
+}
+
+// Device is a node of the host that a container may use.
+type Device struct {
+	From, To     string
+	Block        bool
+	Major, Minor int64
 }
 
 // User is a user of the container.
@@ -95,6 +106,7 @@ func New(c Container) (*specs.Spec, error) {
 	if c.ReadOnly {
 		s.Mounts = append(s.Mounts, scratch()...)
 	}
+	giveDevices(s, &c)
 	for _, m := range c.Mounts {
 		to, err := Target(m.To)
 		if err != nil {
@@ -120,6 +132,26 @@ func New(c Container) (*specs.Spec, error) {
 	}
 	s.Linux.Seccomp = filter
 	return s, nil
+}
+
+// giveDevices has a container use the devices that it was granted, and no others. Their nodes are mounted, for none can
+// be made in a user namespace.
+func giveDevices(s *specs.Spec, c *Container) {
+	for _, d := range c.Devices {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: d.To, Source: d.From, Type: "bind",
+			Options: []string{"bind"}})
+		kind := "c"
+		if d.Block {
+			kind = "b"
+		}
+		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: kind,
+			Major: &d.Major, Minor: &d.Minor, Access: "rw"})
+	}
+	for _, m := range c.Shown {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: m.To, Source: m.From, Type: "bind",
+			Options: []string{"rbind", "nosuid", "nodev", "ro"}})
+	}
+	s.Hooks = c.Hooks
 }
 
 // Command returns what runs beside a container's main process: as the same user, with the same rights. t is the

@@ -20,6 +20,8 @@ type Limits struct {
 	MemoryMiB int64 `json:"memory,omitempty"`
 	SwapMiB   int64 `json:"swap"` // -1: no statement
 	PIDs      int64 `json:"pids,omitempty"`
+
+	Denied Denied `json:"denied,omitempty"` // what it may not use; Deny sets it, and no other method
 }
 
 const period = 100_000 // microseconds of one CPU quota period

@@ -178,6 +178,8 @@ func (t *Tree) missing(cs []string) []string {
 			out = append(out, c)
 		case (c == "freezer" || c == "cpuacct") && t.V2 == "" && t.V1[c] == "":
 			out = append(out, c)
+		case c == devicesController && t.V1[c] == "" && !t.deniesByV2():
+			out = append(out, c)
 		}
 	}
 	return out

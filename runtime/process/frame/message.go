@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process/cgroup"
 )
@@ -128,6 +129,10 @@ type Container struct {
 	Volumes []string `json:"volumes,omitempty"` // directories that it keeps data in: absolute and clean
 
 	Network *netplan.Network `json:"network,omitempty"` // nil: none but loopback
+
+	Nodes []devices.Node  `json:"nodes,omitempty"` // of devices, that it may use beside those that each container has
+	Shown []devices.Mount `json:"shown,omitempty"` // what it sees for them, to read
+	Hooks []devices.Hook  `json:"hooks,omitempty"` // what the OCI runtime runs for them
 }
 
 // File is a runtime.File without its contents.

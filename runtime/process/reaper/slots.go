@@ -77,6 +77,9 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 	case got.limits != l:
 		err = got.group.Change(l)
 	}
+	if err == nil && got.limits.Denied != l.Denied {
+		err = got.group.Deny(l.Denied)
+	}
 	got.limits = l
 	if err != nil {
 		err = errors.Join(err, s.drop(got))

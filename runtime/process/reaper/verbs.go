@@ -209,7 +209,7 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 		return fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be changed now", id)
 	}
 	if had := l.slot.limits; had != (cgroup.Limits{}) {
-		to.PIDs = had.PIDs
+		to.PIDs, to.Denied = had.PIDs, had.Denied
 		l.slot.limits = *to
 	}
 	return nil

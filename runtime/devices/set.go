@@ -1,0 +1,235 @@
+package devices
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/process/cgroup"
+)
+
+// Options of a set.
+type Options struct {
+	Host  Host
+	Hooks bool // those of specifications are run
+	Log   *slog.Logger
+}
+
+// Set is the devices of a host, as they were found last. A nil Set is of a host that has none. Its methods may be called
+// from many goroutines.
+type Set struct {
+	o Options
+
+	mu    sync.Mutex
+	found Found
+	gone  []Device // that were there, and whose nodes stay denied
+}
+
+// Open finds the devices of a host.
+func Open(ctx context.Context, o Options) *Set {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Set{o: o}
+	s.Look(ctx)
+	return s
+}
+
+// Look looks at the host again, and reports whether anything is another than before.
+func (s *Set) Look(ctx context.Context) (changed bool) {
+	found := s.o.Host.Find(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return false // the tool was cut off: that says nothing of the devices
+	}
+	for _, fault := range found.Faults {
+		if !slices.Contains(s.found.Faults, fault) {
+			s.o.Log.Warn("devices: " + fault)
+		}
+	}
+	if !s.o.Hooks {
+		for _, file := range found.Hooked {
+			if !slices.Contains(s.found.Hooked, file) {
+				s.o.Log.Warn("devices: "+hooked, "specification", file)
+			}
+		}
+	}
+	had := s.offerLocked()
+	for _, d := range s.found.Devices {
+		if !there(found.Devices, d.ID) {
+			s.o.Log.Warn("devices: a device is gone", "device", d.ID, "kind", d.Kind)
+			s.gone = append(s.gone, d)
+		}
+	}
+	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { return there(found.Devices, d.ID) })
+	for _, d := range found.Devices {
+		i := slices.IndexFunc(s.found.Devices, func(o Device) bool { return o.ID == d.ID })
+		if i < 0 || s.found.Devices[i].Health != d.Health {
+			s.o.Log.Info("devices: found", "device", d.ID, "kind", d.Kind, "model", d.Model, "memory_mib", d.Memory,
+				"health", d.Health)
+		}
+	}
+	s.found = found
+	return !slices.Equal(had, s.offerLocked())
+}
+
+const hooked = "it has hooks, which are not run: what they would do is missing in containers, links to libraries for " +
+	"the most part; souk agent --cdi-hooks has them run as root"
+
+func there(list []Device, id string) bool {
+	return slices.ContainsFunc(list, func(d Device) bool { return d.ID == id })
+}
+
+// Offer lists the devices as a worker tells of them, those too that are gone.
+func (s *Set) Offer() []cluster.GPU {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offerLocked()
+}
+
+// Gone is the health of a device that was there.
+const Gone = "it is not there any more"
+
+func (s *Set) offerLocked() []cluster.GPU {
+	var out []cluster.GPU
+	for _, d := range s.found.Devices {
+		out = append(out, offered(d, d.Health))
+	}
+	for _, d := range s.gone {
+		out = append(out, offered(d, Gone))
+	}
+	return out
+}
+
+func offered(d Device, health string) cluster.GPU {
+	return cluster.GPU{Kind: d.Kind, Free: 1000, ID: d.ID, Model: d.Model, Memory: d.Memory, Health: health}
+}
+
+// Denied returns what a machine may not use that holds the devices of these ids.
+func (s *Set) Denied(held []string) cgroup.Denied {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.found
+	all.Devices = slices.Concat(s.found.Devices, s.gone)
+	return all.Denied(held)
+}
+
+// Given is what a machine is given that holds devices.
+type Given struct {
+	Nodes  []Node
+	Env    []string // KEY=VALUE; one of a name counts after those before it
+	Mounts []Mount
+	Hooks  []Hook
+}
+
+// Give returns what a machine is to be given that holds the devices of these ids.
+func (s *Set) Give(held []string) (Given, error) {
+	var g Given
+	if len(held) == 0 {
+		return g, nil
+	}
+	if s == nil {
+		s = new(Set)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var visibles []string
+	for _, id := range held {
+		i := slices.IndexFunc(s.found.Devices, func(d Device) bool { return d.ID == id })
+		if i < 0 {
+			return g, fault.New(fault.Unavailable, "device", "the device %s, which the machine was granted, is not "+
+				"there: see souk doctor; stopped and started again, it is granted another", id)
+		}
+		d := &s.found.Devices[i]
+		if d.vendor == "nvidia" {
+			visibles = append(visibles, d.ID)
+		}
+		for _, n := range d.Nodes {
+			if !slices.Contains(g.Nodes, n) {
+				g.Nodes = append(g.Nodes, n)
+			}
+		}
+		for _, m := range d.Mounts {
+			if !slices.ContainsFunc(g.Mounts, func(o Mount) bool { return o.To == m.To }) {
+				g.Mounts = append(g.Mounts, m)
+			}
+		}
+		for _, h := range d.Hooks {
+			same := func(o Hook) bool { return o.When == h.When && o.Path == h.Path && slices.Equal(o.Args, h.Args) }
+			if s.o.Hooks && !slices.ContainsFunc(g.Hooks, same) {
+				g.Hooks = append(g.Hooks, h)
+			}
+		}
+		g.Env = append(g.Env, d.Env...)
+	}
+	if len(visibles) > 0 {
+		g.Env = append(g.Env, visible(strings.Join(visibles, ","))...)
+	}
+	return g, nil
+}
+
+// Libraries is the directory in which a container finds the driver's, "" where a specification has them elsewhere.
+func (g *Given) Libraries() string {
+	for _, m := range g.Mounts {
+		if below(m.To, nvidiaFolder) {
+			return nvidiaFolder + "/lib64"
+		}
+	}
+	return ""
+}
+
+// SetEnv returns env with variables set: one of a name takes the place of those before it.
+func SetEnv(env, to []string) []string {
+	out := slices.Clone(env)
+	for _, kv := range to {
+		name, _, _ := strings.Cut(kv, "=")
+		out = slices.DeleteFunc(out, func(o string) bool { return strings.HasPrefix(o, name+"=") })
+		out = append(out, kv)
+	}
+	return out
+}
+
+// Examine says what there is, and what was left out.
+func (s *Set) Examine() []cluster.Finding {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []cluster.Finding
+	for _, g := range s.offerLocked() {
+		f := cluster.Finding{Name: "device: " + g.ID, OK: g.Health == "", Have: g.Text()}
+		if g.Health != "" {
+			f.Advice = "it is granted to nobody until that is mended; the other devices go on"
+		}
+		out = append(out, f)
+	}
+	for _, fault := range s.found.Faults {
+		out = append(out, cluster.Finding{Name: "device: left out", Have: fault,
+			Advice: "mend it, and it is found within " + Every.String() + " without a restart"})
+	}
+	for _, file := range s.found.Hooked {
+		f := cluster.Finding{Name: "device: " + file, OK: s.o.Hooks, Have: "its hooks are run, as the operator says"}
+		if !s.o.Hooks {
+			f.Have, f.Advice = "it has hooks, which are not run", "have a specification without hooks made, or have "+
+				"them run as root: souk agent --cdi-hooks"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Every is how often the host is looked at.
+const Every = 30 * time.Second

@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fsm"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+)
+
+// Devices tells the worker which devices its host has now, and how they are. Their order means nothing: one that was
+// there before keeps its number. Of a worker whose devices the operator has named it changes nothing.
+func (w *Worker) Devices(found []cluster.GPU) {
+	if !w.o.Offer.Found {
+		return
+	}
+	l := w.loop
+	l.post(func(now time.Time) lifecycle.Out {
+		next := numbered(l.me.Devices, found)
+		if slices.Equal(next, l.me.Devices) {
+			return lifecycle.Out{}
+		}
+		out := l.sup.Devices(now, next)
+		if !sameNumbers(l.me.Devices, next) {
+			l.me.Devices = next
+			if rec, err := l.me.record(); err == nil { // it encoded before
+				out.Records = append(out.Records, rec)
+			}
+		}
+		l.me.Devices = next
+		return out
+	})
+}
+
+// missing is the health of a device that a worker had and its host has not.
+const missing = "it is not there any more"
+
+// numbered puts devices in the order of their numbers: one that was there before keeps its own, also while it is
+// missing, since a machine may hold it.
+func numbered(known, found []cluster.GPU) []cluster.GPU {
+	out := make([]cluster.GPU, 0, max(len(known), len(found)))
+	for _, k := range known {
+		i := slices.IndexFunc(found, func(f cluster.GPU) bool { return f.ID == k.ID })
+		if i < 0 {
+			k.Health = missing
+			out = append(out, k)
+			continue
+		}
+		out = append(out, found[i])
+	}
+	for _, f := range found {
+		if !slices.ContainsFunc(known, func(k cluster.GPU) bool { return k.ID == f.ID }) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func sameNumbers(a, b []cluster.GPU) bool {
+	return slices.EqualFunc(a, b, func(p, q cluster.GPU) bool { return p.ID == q.ID })
+}
+
+// begin numbers the devices that were found before the worker began. Those that are missing stay as long as a machine
+// may hold one of them or of those behind.
+func (s *self) begin(found []cluster.GPU, held func(number int) bool) {
+	s.Devices = numbered(s.Devices, found)
+	for n := len(s.Devices) - 1; n >= 0 && s.Devices[n].Health == missing && !held(n); n-- {
+		s.Devices = s.Devices[:n]
+	}
+}
+
+// heldDevices says which numbers of devices the records of a journal's machines name.
+func heldDevices(records []fsm.Record) func(number int) bool {
+	held := map[int]bool{}
+	for _, r := range records {
+		if r.Bucket != lifecycle.MachineBucket {
+			continue
+		}
+		var row struct {
+			Devices []struct {
+				Device int `json:"device"`
+			} `json:"devices"`
+		}
+		if json.Unmarshal(r.Value, &row) == nil { // what cannot be read is told of when it is restored
+			for _, d := range row.Devices {
+				held[d.Device] = true
+			}
+		}
+	}
+	return func(n int) bool { return held[n] }
+}
+
+// withDevices adds devices to what a worker may grant.
+func withDevices(capacity cluster.Resources, devices []cluster.GPU) cluster.Resources {
+	return capacity.Add(machine.DeviceResources(devices))
+}

@@ -1,0 +1,143 @@
+package worker_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/worker"
+)
+
+// found is what a host has been found to have.
+func found(ids ...string) (out []cluster.GPU) {
+	for _, id := range ids {
+		out = append(out, cluster.GPU{Kind: "h200", ID: id, Memory: 1000})
+	}
+	return out
+}
+
+// TestDevicesComeAndGo: a device keeps its number and its holder while others come and go, over restarts too; one that
+// is missing is granted to nobody, and the refusal says why.
+func TestDevicesComeAndGo(t *testing.T) {
+	j, rt := mem.New(), fake.New(fake.Options{})
+	began := func(ids ...string) *bench {
+		return open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: found(ids...), Found: true} })
+	}
+	b := began("A", "B")
+	ask := func(n int) (*machine.Machine, error) {
+		g := grant(id(n))
+		g.Launch.Config.Guest.GPUs = 1
+		g.Request.Resources = machine.Resources(g.Launch.Config)
+		return b.Grant(t.Context(), g)
+	}
+	devices := func() string {
+		rec, err := b.Record(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, d := range rec.GPUs {
+			out = append(out, fmt.Sprintf("%s %d %s", d.ID, d.Free, d.Health))
+		}
+		return strings.Join(out, "; ") + fmt.Sprintf(" of %d", rec.Capacity.GPU)
+	}
+	is := func(want string) {
+		t.Helper()
+		waittest.See(t, want, devices, func(got string) bool { return got == want })
+	}
+	is("A 1000 ; B 1000  of 2000")
+	for n := range 2 {
+		if m, err := ask(n); err != nil || len(m.GPUs) != 1 || m.GPUs[0] != n {
+			t.Fatalf("%+v, %v", m, err)
+		}
+	}
+	const missing = "it is not there any more"
+	b.Devices(found("C", "B")) // A, which machine 0 holds, went; C came
+	is("A 0 " + missing + "; B 0 ; C 1000  of 3000")
+	b.Devices(found("B"))
+	is("A 0 " + missing + "; B 0 ; C 0 " + missing + " of 3000")
+	if _, err := ask(2); !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), "2 not healthy: "+missing) {
+		t.Errorf("a device that is missing was granted: %v", err)
+	}
+	_ = b.stop()
+	b = began("D", "B") // of those that are missing only A is held, and C is behind it
+	is("A 0 " + missing + "; B 0 ; C 0 " + missing + "; D 1000  of 4000")
+	if m, err := b.Machine(t.Context(), "app", id(1)); err != nil || m.State != machine.Started || m.GPUs[0] != 1 {
+		t.Errorf("who held B is %+v, %v", m, err)
+	}
+	if m, err := ask(3); err != nil || m.GPUs[0] != 3 {
+		t.Errorf("D was not granted: %+v, %v", m, err)
+	}
+	if _, err := b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Stop, App: "app", Machine: id(0)}); err != nil {
+		t.Error(err)
+	}
+	is("A 0 " + missing + "; B 0 ; C 0 " + missing + "; D 0  of 4000") // stopped, it gives A back, to nobody
+	b.Devices(found("A", "B", "D"))
+	is("A 1000 ; B 0 ; C 0 " + missing + "; D 0  of 4000")
+	for n := range 4 {
+		_, _ = b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: id(n), Kill: true})
+	}
+	_ = b.stop()
+	b = began("D", "B")
+	is("A 0 " + missing + "; B 1000 ; C 0 " + missing + "; D 1000  of 4000")
+	_ = b.stop()
+	b = began()
+	is(" of 0") // nobody holds what is missing
+}
+
+// TestDevicesNeverTwice: while devices come and go and machines are made and destroyed, over kills at any moment, no two
+// that are up hold one device.
+func TestDevicesNeverTwice(t *testing.T) {
+	j, rt := mem.New(), fake.New(fake.Options{})
+	sets := [][]string{{"A", "B"}, {"B"}, {"B", "A", "C"}, {"C"}, {}}
+	for round := range 20 {
+		b := open(t, j, rt, func(o *worker.Options) {
+			o.Offer = worker.Offer{GPUs: found(sets[round%len(sets)]...), Found: true}
+		})
+		var each sync.WaitGroup
+		for n := range 4 {
+			each.Go(func() {
+				g := grant(id(round*4 + n))
+				g.Launch.Config.Guest.GPUs = 1
+				g.Request.Resources = machine.Resources(g.Launch.Config)
+				_, _ = b.Grant(t.Context(), g) // most are refused
+				b.Devices(found(sets[(round+n)%len(sets)]...))
+				if n%2 == 0 {
+					_, _ = b.Do(t.Context(), lifecycle.Command{Verb: lifecycle.Destroy, App: "app",
+						Machine: id((round*4 + n) / 2), Kill: true})
+				}
+			})
+		}
+		if round%2 == 0 {
+			each.Wait()
+		}
+		_ = b.stop()
+		each.Wait()
+		b = open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: found("A", "B", "C"), Found: true} })
+		list, err := b.Machines(t.Context(), "app", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holder := map[int]string{}
+		for _, m := range list {
+			for _, d := range m.GPUs {
+				if m.State != machine.Started {
+					continue
+				}
+				if other := holder[d]; other != "" {
+					t.Fatalf("round %d: device %d is held by %s and %s", round, d, other, m.ID)
+				}
+				holder[d] = m.ID
+			}
+		}
+		_ = b.stop()
+	}
+}
