@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/placement"
 )
@@ -48,6 +49,24 @@ func LineShape(m *machine.Line) string {
 		return Cores(m.CPUMilli) + " cpu " + strconv.Itoa(m.MemoryMB) + "MB"
 	}
 	return cmp.Or(m.CPUKind, "shared") + "-" + strconv.Itoa(m.CPUs) + "x " + strconv.Itoa(m.MemoryMB) + "MB"
+}
+
+// DeviceText prints a GPU of a worker: "GPU-0a1b (h200, NVIDIA H200, 143771 MiB), free".
+func DeviceText(g *cluster.GPU) string {
+	text, is := g.Text(), ""
+	switch {
+	case g.Health != "": // Text ends with it
+	case g.Free >= 1000:
+		is = ", free"
+	case g.Free > 0:
+		is = fmt.Sprintf(", %g free", float64(g.Free)/1000)
+	default:
+		is = ", held"
+	}
+	if g.ID != "" {
+		text = g.ID + " (" + text + ")"
+	}
+	return strings.Map(Printable, text+is)
 }
 
 // Command prints what a machine runs.

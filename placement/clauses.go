@@ -69,7 +69,7 @@ func sickText(w *cluster.Record, kind string) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", and %d not healthy: %s", n, why)
+	return fmt.Sprintf(" (%d not healthy: %s)", n, why)
 }
 
 // GPUText prints the devices of a worker by kind: "4 a100, 2 t4"; "none that are told apart" when it lists none.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
@@ -70,6 +71,20 @@ func (s *self) begin(found []cluster.GPU, held func(number int) bool) {
 	for n := len(s.Devices) - 1; n >= 0 && s.Devices[n].Health == missing && !held(n); n-- {
 		s.Devices = s.Devices[:n]
 	}
+}
+
+// forget is called where the operator names what devices there are: numbers mean those then. What a machine holds of
+// those that were found it would go on to use, while nobody counted it.
+func (s *self) forget(held func(number int) bool) error {
+	for n, d := range s.Devices {
+		if held(n) {
+			return fault.New(fault.Conflict, "devices_held", "a machine of worker %s holds the device %s, which was "+
+				"found on its host, and the worker is to count others now (--gpu): begin it once more without --gpu, "+
+				"and stop the machine first", s.ID, d.ID)
+		}
+	}
+	s.Devices = nil
+	return nil
 }
 
 // heldDevices says which numbers of devices the records of a journal's machines name.

@@ -62,9 +62,11 @@ func (l *loop) load(known []runtime.Status) error {
 			filepath.Join(l.o.Dir, "journal"))
 	}
 	capacity, gpus := l.o.Capacity, l.o.Offer.GPUs
-	if l.o.Offer.Found {
-		me.begin(gpus, heldDevices(records))
+	if held := heldDevices(records); l.o.Offer.Found {
+		me.begin(gpus, held)
 		gpus, capacity = me.Devices, withDevices(capacity, me.Devices)
+	} else if err := me.forget(held); err != nil {
+		return err
 	}
 	me.Incarnation++
 	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1

@@ -268,6 +268,9 @@ func printNode(c *cli.Env, n *nodeInfo) {
 	line("machines", fmt.Sprintf("%d, %d of them starting", w.Machines, w.Starting))
 	line("capacity", w.Capacity.String())
 	line("free", w.Free().String())
+	for i := range w.GPUs {
+		line(fmt.Sprintf("gpu %d", i), cli.DeviceText(&w.GPUs[i]))
+	}
 	attrs := make([]string, 0, len(w.Attributes))
 	for k, v := range w.Attributes {
 		attrs = append(attrs, fmt.Sprintf("%s=%v", k, v))

@@ -183,6 +183,26 @@ func statusOfApp(ctx context.Context, c *cli.Env) error {
 	return err
 }
 
+// devicesOf returns the GPUs that a machine has, as its worker tells of them.
+func devicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (out []string) {
+	if len(m.GPUs) == 0 {
+		return nil
+	}
+	list, err := cl.Workers(ctx)
+	if err != nil {
+		return nil // what else there is to tell goes on
+	}
+	for i := range list.Workers {
+		w := &list.Workers[i]
+		for _, n := range m.GPUs {
+			if w.Worker == m.Worker && n >= 0 && n < len(w.GPUs) {
+				out = append(out, strconv.Itoa(n)+": "+cli.DeviceText(&w.GPUs[n]))
+			}
+		}
+	}
+	return out
+}
+
 func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) {
 	line := c.Field
 	c.Printf("%s (%s) is %s\n", cli.Label(m), m.ID, cli.StateText(m))
@@ -218,6 +238,9 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		}
 		line("shape", "%s", cli.Shape(m.Config))
 		line("command", "%s", cli.Command(m.Config))
+	}
+	for _, text := range devicesOf(ctx, cl, m) {
+		line("gpu", "%s", text)
 	}
 	for _, s := range servicesOf(ctx, cl, m).Services {
 		line("service", "%s", serviceText(&s))

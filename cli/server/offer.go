@@ -63,9 +63,16 @@ const maxGPUs = devices.Most
 // noGPUs is in the place of kinds where nothing is to be offered.
 const noGPUs = "none"
 
+// none says that what is found is granted to nobody.
+func (o *offerFlags) none() bool { return slices.Equal(o.gpus, []string{noGPUs}) }
+
 // found looks for the devices of this host.
 func (o *offerFlags) found(ctx context.Context, log *slog.Logger) *devices.Set {
-	return devices.Open(ctx, devices.Options{Host: devices.This(o.cdi), Hooks: o.cdiHooks, Log: log})
+	set := devices.Options{Host: devices.This(o.cdi), Hooks: o.cdiHooks, Log: log}
+	if o.none() {
+		set.Withheld = "the worker offers none (--gpu none)"
+	}
+	return devices.Open(ctx, set)
 }
 
 // of returns the offer of worker number n, and adds its devices to its capacity.
@@ -109,7 +116,7 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 	if err := o.addExtras(capacity); err != nil {
 		return offer, err
 	}
-	offer.Found = len(o.gpus) == 0
+	offer.Found = len(o.gpus) == 0 || o.none()
 	offer.GPUs, err = o.devices(capacity)
 	return offer, err
 }
@@ -143,7 +150,7 @@ func (o *offerFlags) addExtras(capacity *cluster.Resources) error {
 
 func (o *offerFlags) devices(capacity *cluster.Resources) ([]cluster.GPU, error) {
 	var out []cluster.GPU
-	if slices.Equal(o.gpus, []string{noGPUs}) {
+	if o.none() {
 		return nil, nil
 	}
 	for _, g := range o.gpus {

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -17,7 +18,9 @@ import (
 type Options struct {
 	Host  Host
 	Hooks bool // those of specifications are run
-	Log   *slog.Logger
+	// Withheld is why no device is granted to anybody; "": those that are well are
+	Withheld string
+	Log      *slog.Logger
 }
 
 // Set is the devices of a host, as they were found last. A nil Set is of a host that has none. Its methods may be called
@@ -102,7 +105,7 @@ const Gone = "it is not there any more"
 func (s *Set) offerLocked() []cluster.GPU {
 	var out []cluster.GPU
 	for _, d := range s.found.Devices {
-		out = append(out, offered(d, d.Health))
+		out = append(out, offered(d, cmp.Or(d.Health, s.o.Withheld)))
 	}
 	for _, d := range s.gone {
 		out = append(out, offered(d, Gone))
@@ -210,8 +213,8 @@ func (s *Set) Examine() []cluster.Finding {
 	defer s.mu.Unlock()
 	var out []cluster.Finding
 	for _, g := range s.offerLocked() {
-		f := cluster.Finding{Name: "device: " + g.ID, OK: g.Health == "", Have: g.Text()}
-		if g.Health != "" {
+		f := cluster.Finding{Name: "device: " + g.ID, OK: g.Health == "" || g.Health == s.o.Withheld, Have: g.Text()}
+		if !f.OK {
 			f.Advice = "it is granted to nobody until that is mended; the other devices go on"
 		}
 		out = append(out, f)
