@@ -31,6 +31,8 @@ type Host interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	// AdmitTask takes a task's room from the ledger until ReleaseTask. The error is a refusal.
 	AdmitTask(ctx context.Context, t lifecycle.Task) error
+	// TaskDevices returns the GPU devices that it has then, by number, and by what their host knows them.
+	TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error)
 	ReleaseTask(ctx context.Context, name string) error
 	// AdoptTask tells whose a task is that runs since before.
 	AdoptTask(ctx context.Context, t lifecycle.Task) error

@@ -9,8 +9,10 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 )
 
 // granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
@@ -49,7 +51,10 @@ func (r *Runner) granted(g jobs.Grant) {
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
 		SwapMB: -1, Home: true}
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
-	st, err := r.o.Runtime.Start(ctx, spec)
+	var st runtime.Status
+	if err = r.giveDevices(ctx, g.Life, &spec); err == nil {
+		st, err = r.o.Runtime.Start(ctx, spec)
+	}
 	cancel()
 	if r.ctx.Err() != nil {
 		return // whether it runs is found out at the next start
@@ -66,6 +71,22 @@ func (r *Runner) granted(g jobs.Grant) {
 	t.beganAt(st.StartedAt)
 	r.mu.Unlock()
 	r.follow(t, g.Terms.Timeout)
+}
+
+// giveDevices has a task get the GPUs that it was granted.
+func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) error {
+	if l.GPUs == 0 {
+		return nil
+	}
+	numbers, ids, err := r.host.TaskDevices(ctx, l.String())
+	if err != nil {
+		return err
+	}
+	s.Devices = ids
+	for name, value := range lifecycle.DevicesEnv(numbers, ids) {
+		s.Env = devices.SetEnv(s.Env, []string{name + "=" + value})
+	}
+	return nil
 }
 
 // exitNotStarted is the exit code of a task whose program could not be executed, as a shell has it.

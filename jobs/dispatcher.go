@@ -236,7 +236,7 @@ func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
 
 func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
 	for _, s := range d.queues {
-		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory {
+		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory && s.shape.GPU == shape.GPU {
 			return s
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/machine"
 )
 
 // fataler is what testing.T and rapid.T have in common.
@@ -153,7 +154,8 @@ func TestLivesReadBack(t *testing.T) {
 			"index"),
 			Attempt: rapid.IntRange(1, jobs.MaxAttempt).Draw(t, "attempt"),
 			CPU:     rapid.Int64Range(0, 1<<31).Draw(t, "cpu"),
-			Memory:  rapid.Int64Range(0, 1<<31).Draw(t, "memory")}
+			Memory:  rapid.Int64Range(0, 1<<31).Draw(t, "memory"),
+			GPUs:    rapid.IntRange(0, machine.MaxGPUs).Draw(t, "gpus")}
 		back, ok := jobs.ParseLife(l.String())
 		if !ok || back != l {
 			t.Fatalf("%+v is %s and reads back as %+v, %v", l, l, back, ok)

@@ -90,16 +90,18 @@ type Result struct {
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`
+	GPUs   int   `json:"-"`
 }
 
 // NewResult begins the result of a life.
 func NewResult(l Life, w cluster.WorkerID) Result {
-	return Result{Job: l.Job, Index: l.Index, Attempt: l.Attempt, CPU: l.CPU, Memory: l.Memory, Worker: w}
+	return Result{Job: l.Job, Index: l.Index, Attempt: l.Attempt, CPU: l.CPU, Memory: l.Memory, GPUs: l.GPUs,
+		Worker: w}
 }
 
 // Life names the attempt.
 func (r *Result) Life() Life {
-	return Life{Job: r.Job, Index: r.Index, Attempt: r.Attempt, CPU: r.CPU, Memory: r.Memory}
+	return Life{Job: r.Job, Index: r.Index, Attempt: r.Attempt, CPU: r.CPU, Memory: r.Memory, GPUs: r.GPUs}
 }
 
 func (r *Result) good() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
@@ -121,7 +123,7 @@ func (j *job) over() bool { return j.counts[finished]+j.counts[cancelled] == len
 
 func (j *job) life(i int) Life {
 	return Life{Job: j.id, Index: j.spec.First + i, Attempt: int(j.tasks[i].attempt),
-		CPU: j.terms.Shape.CPU, Memory: j.terms.Shape.Memory}
+		CPU: j.terms.Shape.CPU, Memory: j.terms.Shape.Memory, GPUs: j.spec.GPUs}
 }
 
 // at gives the place of a task by its index.

@@ -16,24 +16,27 @@ type Life struct {
 	Attempt int // from 1
 	CPU     int64
 	Memory  int64
+	GPUs    int // whole ones
 }
 
 // Shape gives what it occupies.
-func (l Life) Shape() cluster.Resources { return cluster.Resources{CPU: l.CPU, Memory: l.Memory} }
+func (l Life) Shape() cluster.Resources {
+	return cluster.Resources{CPU: l.CPU, Memory: l.Memory, GPU: 1000 * int64(l.GPUs)}
+}
 
 // MaxAttempt bounds the attempts of one task.
 const MaxAttempt = 1<<16 - 1
 
 // A life's text has fixed fields, all hexadecimal but the first letter, which no machine's id begins with.
 const (
-	lifeFormat = "t%s%06x%04x%08x%08x"
+	lifeFormat = "t%s%06x%04x%08x%08x%02x"
 	jobDigits  = 10
-	lifeLen    = 1 + jobDigits + 6 + 4 + 8 + 8
+	lifeLen    = 1 + jobDigits + 6 + 4 + 8 + 8 + 2
 )
 
 // String gives the life's text.
 func (l Life) String() string {
-	return fmt.Sprintf(lifeFormat, l.Job[1:], l.Index, l.Attempt, l.CPU, l.Memory)
+	return fmt.Sprintf(lifeFormat, l.Job[1:], l.Index, l.Attempt, l.CPU, l.Memory, l.GPUs)
 }
 
 // IsLife says whether a runtime's machine is a task's life, by its name.
@@ -54,7 +57,7 @@ func ParseLife(s string) (l Life, ok bool) {
 	ok = true
 	l.Job = "j" + s[1:at]
 	l.Index, l.Attempt = int(field(6)), int(field(4))
-	l.CPU, l.Memory = field(8), field(8)
+	l.CPU, l.Memory, l.GPUs = field(8), field(8), int(field(2))
 	return l, ok && l.Attempt > 0
 }
 

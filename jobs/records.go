@@ -193,7 +193,7 @@ func (d *Dispatcher) replay(j *job, r Result) {
 		return
 	}
 	t := &j.tasks[i]
-	r.Job, r.CPU, r.Memory = j.id, j.terms.Shape.CPU, j.terms.Shape.Memory
+	r.Job, r.CPU, r.Memory, r.GPUs = j.id, j.terms.Shape.CPU, j.terms.Shape.Memory, j.spec.GPUs
 	t.attempt, t.result, t.began = int32(r.Attempt), &r, r.Began
 	switch {
 	case r.Retry && r.Evicted != "":

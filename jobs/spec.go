@@ -35,6 +35,7 @@ type Spec struct {
 	CPUs     int               `json:"cpus,omitempty"`
 	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
 	MemoryMB int               `json:"memory_mb,omitempty"`
+	GPUs     int               `json:"gpus,omitempty"`    // whole ones, of any kind
 	Retries  int               `json:"retries,omitempty"` // times a task that failed is run again
 	// when more tasks than this have failed the rest is cancelled; none: never
 	MaxFails   *int         `json:"max_fails,omitempty"`
@@ -117,6 +118,8 @@ func (s *Spec) Settle() error {
 		return no("a task has 1 to %d CPUs, not %d", machine.MaxCPUs, s.CPUs)
 	case s.MemoryMB < machine.MinMemoryMB || s.MemoryMB > machine.MaxMemoryMB:
 		return no("a task has %d to %d MiB of memory, not %d", machine.MinMemoryMB, machine.MaxMemoryMB, s.MemoryMB)
+	case s.GPUs < 0 || s.GPUs > machine.MaxGPUs:
+		return no("a task has 0 to %d GPUs, not %d", machine.MaxGPUs, s.GPUs)
 	case s.Retries < 0 || s.Retries > MaxRetries:
 		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
 	case s.MaxFails != nil && *s.MaxFails < 0:
@@ -154,7 +157,7 @@ func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
 // Shape gives what one task occupies.
 func (s *Spec) Shape() cluster.Resources {
 	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
-		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB}})
+		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB, GPUs: s.GPUs}})
 }
 
 // Request is what the judge is asked about one task.

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/machine"
@@ -40,6 +42,26 @@ type Target struct {
 	Attach      bool     // launch: see machine.Launch
 	Devices     []int    // of the worker's GPUs, that it may use
 	DeviceIDs   []string // by which their host knows them; none where they are only counted
+}
+
+// DevicesEnv are the variables by which a machine finds the GPUs that it was given; see DevicesEnv.
+func (t *Target) DevicesEnv() map[string]string { return DevicesEnv(t.Devices, t.DeviceIDs) }
+
+// DevicesEnv are the variables by which a machine or a task finds the GPUs that it was given. Where their host knows them
+// by more than their numbers, the devices themselves say the rest.
+func DevicesEnv(numbers []int, ids []string) map[string]string {
+	if len(numbers) == 0 {
+		return nil
+	}
+	list := make([]string, len(numbers))
+	for i, d := range numbers {
+		list[i] = strconv.Itoa(d)
+	}
+	env := map[string]string{"SOUK_GPUS": strings.Join(list, ",")}
+	if len(ids) == 0 {
+		env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
+	}
+	return env
 }
 
 // VolumeTarget is the argument of the effects on volumes.

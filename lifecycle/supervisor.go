@@ -83,6 +83,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s.restorers = map[string]restorer{
 		MachineBucket: s.machines, VersionBucket: s.machines, LeaseBucket: s.leases, VolumeBucket: s.volumes,
 		EvictionBucket: s.evictions, MeterBucket: s.accounts, CordonBucket: s.cordon, TermBucket: s.terms,
+		TaskDevicesBucket: s.tasks,
 	}
 	s.steppers = []stepper{s.lives, s.machines, s.accounts, s.cordon}
 	s.recorders = []recorder{s.machines, s.accounts}
@@ -144,6 +145,7 @@ func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 	s.open(now)
 	seen := byMachine(list)
 	s.machines.dropRowless()
+	s.tasks.forget()
 	s.lives.parkMisfits()
 	if rebooted {
 		s.lives.giveUpStarts(seen)

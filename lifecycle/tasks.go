@@ -44,10 +44,33 @@ type tasks struct {
 	*core
 	accounts *accounts
 	all      map[string]*Task
+	noted    map[string][]market.Share // devices of tasks from before, by their names
 }
 
+// TaskDevicesBucket has the GPU devices of each task that has some, by its name: the runtime's list does not tell them.
+const TaskDevicesBucket = "task_devices"
+
 func newTasks(c *core, a *accounts) *tasks {
-	return &tasks{core: c, accounts: a, all: map[string]*Task{}}
+	return &tasks{core: c, accounts: a, all: map[string]*Task{}, noted: map[string][]market.Share{}}
+}
+
+func (s *tasks) restore(d Decoded) error {
+	var has []market.Share
+	if err := decode(d.rec, &has, "the devices of task "+d.rec.Key); err != nil {
+		return err
+	}
+	s.noted[d.rec.Key] = has
+	return nil
+}
+
+// forget drops what is noted of tasks that the runtime does not know.
+func (s *tasks) forget() {
+	for _, name := range slices.Sorted(maps.Keys(s.noted)) {
+		if s.all[name] == nil {
+			s.remove(TaskDevicesBucket, name)
+		}
+	}
+	clear(s.noted)
 }
 
 // begin gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
@@ -66,6 +89,9 @@ func (s *tasks) begin(t Task) error {
 		return err
 	}
 	s.all[t.Name] = &t
+	if has := s.seller.Devices(t.Name); len(has) > 0 {
+		s.put(TaskDevicesBucket, t.Name, has)
+	}
 	s.accounts.Put(s.now, t.Name, s.charge(&t))
 	return nil
 }
@@ -87,6 +113,9 @@ func (s *tasks) describe(t Task) {
 // end gives a task's room back.
 func (s *tasks) end(name string) {
 	if s.all[name] != nil {
+		if len(s.seller.Devices(name)) > 0 {
+			s.remove(TaskDevicesBucket, name)
+		}
 		s.seller.Free(name)
 		s.accounts.Put(s.now, name, quota.Charge{})
 		delete(s.all, name)
@@ -179,8 +208,16 @@ func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
 // TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
 // AdoptTask will say; until then it is neither charged nor evicted, unless it was about to be.
 func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
-	s.seller.RestoreVolume(name, want)
+	s.seller.RestoreTask(name, want, s.tasks.noted[name]...)
 	s.tasks.all[name] = &Task{Name: name, Want: want}
+}
+
+// TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
+func (s *Supervisor) TaskDevices(name string) (numbers []int, ids []string) {
+	for _, d := range s.seller.Devices(name) {
+		numbers = append(numbers, d.Device)
+	}
+	return numbers, s.seller.DeviceIDs(numbers)
 }
 
 // AdoptTask tells whose a task is that runs since before. The time that it ran unseen is charged.

@@ -184,15 +184,24 @@ func grantOf(r placement.Request, up bool) *grant {
 func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, gpus ...Share) {
 	s.Free(machine)
 	g := grantOf(placement.Request{App: app, Resources: want}, up)
-	if up && len(s.rec.GPUs) > 0 {
-		gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may come back with fewer
-			return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
-		})
-		if g.gpus = combine(nil, gpus, 1); len(gpus) == 0 {
-			g.gpus = pick(s.rec.GPUs, want.GPU, "", nil)
-		}
+	if up {
+		g.gpus = s.restored(want, gpus)
 	}
 	s.enter(machine, g)
+}
+
+// restored returns the devices of a grant from before.
+func (s *Seller) restored(want cluster.Resources, gpus []Share) []Share {
+	if len(s.rec.GPUs) == 0 {
+		return nil
+	}
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may come back with fewer
+		return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
+	})
+	if len(gpus) == 0 {
+		return pick(s.rec.GPUs, want.GPU, "", nil)
+	}
+	return combine(nil, gpus, 1)
 }
 
 // enter puts a new grant into the ledger.

@@ -15,10 +15,15 @@ func (s *Seller) GrantVolume(now time.Time, r placement.Request) error {
 	return s.grantOther(now, r, &grant{app: r.App, want: r.Resources, up: true, volume: true})
 }
 
-// RestoreVolume enters a volume's disk that was granted before, or the room of a task that runs and of which nothing
-// else is known, at start-up: it is not judged.
+// RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
 func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
 	s.enter(id, &grant{want: want, up: true, volume: true})
+}
+
+// RestoreTask enters the room of a task that runs and of which nothing else is known, at start-up: it is not judged.
+// gpus are the devices that it has; where nobody has noted them, they are chosen.
+func (s *Seller) RestoreTask(id string, want cluster.Resources, gpus ...Share) {
+	s.enter(id, &grant{want: want, up: true, volume: true, gpus: s.restored(want, gpus)})
 }
 
 // GrantTask gives a task its room until it is freed. Repeating it changes nothing.
@@ -37,6 +42,7 @@ func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error 
 	if v := placement.Judge(r, rec); !v.Fits {
 		return s.refuse(now, r, v, "")
 	}
+	g.gpus = pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
 	s.enter(r.Machine, g)
 	return nil
 }

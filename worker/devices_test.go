@@ -5,12 +5,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fsm"
 	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/wait/waittest"
 	"github.com/soukhq/souk/worker"
@@ -139,5 +142,79 @@ func TestDevicesNeverTwice(t *testing.T) {
 			}
 		}
 		_ = b.stop()
+	}
+}
+
+// gpuTasks are tasks that want a GPU each, and of which nothing is to be told.
+type gpuTasks struct{}
+
+func (gpuTasks) Occupies(name string) (cluster.Resources, bool) {
+	return cluster.Resources{GPU: 1000}, strings.HasPrefix(name, "task")
+}
+func (gpuTasks) Known(time.Time, []runtime.Status) {}
+func (gpuTasks) Exited(runtime.Exit)               {}
+func (gpuTasks) Changed(*cluster.Record)           {}
+func (gpuTasks) Evict(machine.Preemption)          {}
+
+// TestATaskKeepsItsDevice: a task that runs over a restart of the worker has the device that it was given, and no other
+// gets it; what is noted of one that is over goes with it.
+func TestATaskKeepsItsDevice(t *testing.T) {
+	j, rt := mem.New(), fake.New(fake.Options{})
+	began := func() *bench {
+		return open(t, j, rt, func(o *worker.Options) {
+			o.Offer, o.Tasks = worker.Offer{GPUs: found("A", "B"), Found: true}, gpuTasks{}
+		})
+	}
+	b := began()
+	admit := func(name string) error {
+		return b.AdmitTask(t.Context(), lifecycle.Task{Name: name, App: "app", Want: cluster.Resources{GPU: 1000}})
+	}
+	has := func(name string) string {
+		numbers, ids, err := b.TaskDevices(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(numbers, ids)
+	}
+	for _, name := range []string{"task1", "task2"} {
+		if err := admit(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := admit("task3"); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a third task was given one of two: %v", err)
+	}
+	if _, err := rt.Start(t.Context(), runtime.Spec{Machine: "task2", Attempt: 1, Fresh: true,
+		Argv: []string{"sleep", "1000"}}); err != nil {
+		t.Fatal(err)
+	}
+	if has("task1") != "[0] [A]" || has("task2") != "[1] [B]" {
+		t.Fatalf("they have %s and %s", has("task1"), has("task2"))
+	}
+	for range 2 { // the first task was never begun
+		_ = b.stop()
+		rt = rt.Reopen()
+		b = began()
+		if has("task1") != "[] []" || has("task2") != "[1] [B]" {
+			t.Errorf("after a restart they have %s and %s", has("task1"), has("task2"))
+		}
+	}
+	if err := admit("task3"); err != nil || has("task3") != "[0] [A]" {
+		t.Errorf("the third has %s: %v", has("task3"), err)
+	}
+	for _, name := range []string{"task2", "task3"} {
+		if err := b.ReleaseTask(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = b.stop()
+	err := j.Load(func(r fsm.Record) error {
+		if r.Bucket == lifecycle.TaskDevicesBucket {
+			t.Errorf("of %s is still noted %s", r.Key, r.Value)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/lifecycle"
@@ -82,16 +81,7 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 	}
 	maps.Copy(env, secrets)
 	maps.Copy(env, machine.Environment(m))
-	if len(t.Devices) > 0 {
-		list := make([]string, len(t.Devices))
-		for i, d := range t.Devices {
-			list[i] = strconv.Itoa(d)
-		}
-		env["SOUK_GPUS"] = strings.Join(list, ",")
-		if len(t.DeviceIDs) == 0 { // else the devices themselves say
-			env["CUDA_VISIBLE_DEVICES"] = env["SOUK_GPUS"]
-		}
-	}
+	maps.Copy(env, t.DevicesEnv())
 	env["SOUK_FENCE"] = strconv.FormatUint(machine.Fence(m, t.Attempt), 10)
 	out := make([]string, 0, len(env))
 	for k, v := range env {

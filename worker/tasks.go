@@ -38,6 +38,15 @@ func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 	return refused
 }
 
+// TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
+func (w *Worker) TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error) {
+	_, err = read(ctx, w.loop, func(time.Time) (any, error) {
+		numbers, ids = w.loop.sup.TaskDevices(name)
+		return nil, nil
+	})
+	return numbers, ids, err
+}
+
 // AdoptTask tells whose a task is that has run since before this process.
 func (w *Worker) AdoptTask(ctx context.Context, t lifecycle.Task) error {
 	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.AdoptTask(now, t) })

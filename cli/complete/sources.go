@@ -52,7 +52,7 @@ func values() map[string]value {
 		"release":    {list: releases},
 		"signal":     {list: words(machine.SignalNames()...)}, "stop-signal": {list: words(machine.SignalNames()...)},
 		"role":   {list: words(roles()...), kind: "string"},
-		"gpus":   {list: gpus, more: true},
+		"gpus":   {list: gpus, more: true, kind: "string"},
 		"gang":   {list: gangs},
 		"worker": {list: workers, many: true}, "to": {list: nodes, kind: "string"},
 		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},

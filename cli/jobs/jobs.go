@@ -154,8 +154,11 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	if s.First == s.Last {
 		indices = strconv.Itoa(s.First)
 	}
-	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices,
-		cli.LineShape(&machine.Line{CPUKind: s.CPUKind, CPUs: s.CPUs, CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB}))
+	shape := cli.LineShape(&machine.Line{CPUKind: s.CPUKind, CPUs: s.CPUs, CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB})
+	if s.GPUs > 0 {
+		shape += ", " + countOf(s.GPUs, "GPU", "GPUs")
+	}
+	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices, shape)
 	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting),
 		thousands(j.Running), thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
 	if j.Retried > 0 {

@@ -30,6 +30,7 @@ type submitFlags struct {
 	cpu      cli.CPU
 	cpuKind  string
 	memory   cli.Size
+	gpus     int
 	maxFails int
 	retries  int
 	timeout  time.Duration
@@ -78,6 +79,7 @@ func Submit(c *cli.Env) *cobra.Command {
 		"shared, which may use what others leave, or performance, which is a limit (default shared; with --cpu "+
 			"performance)")
 	f.Var(&o.memory, "memory", "memory of each task, such as 40m or 2g (default: 256m, or what its CPUs bring)")
+	f.IntVar(&o.gpus, "gpus", 0, "how many whole GPUs each task has, of any kind; it finds their numbers in SOUK_GPUS")
 	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
 	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
@@ -139,6 +141,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		Env:        env,
 		CPUKind:    o.cpuKind,
 		MemoryMB:   int(o.memory),
+		GPUs:       o.gpus,
 		Retries:    o.retries,
 		TimeoutMS:  o.timeout.Milliseconds(),
 		EstimateMS: o.estimate.Milliseconds(),
