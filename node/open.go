@@ -20,7 +20,6 @@ import (
 	"github.com/soukhq/souk/journal/bolt"
 	"github.com/soukhq/souk/journal/wal"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
 	"github.com/soukhq/souk/runtime/process/proc"
@@ -138,7 +137,7 @@ func (n *Node) offerDevices(p *Worker) {
 
 // followDevices looks now and then for devices that came, went, or are not well.
 func (n *Node) followDevices(ctx context.Context) {
-	for wait.For(ctx, devices.Every) == nil {
+	for wait.For(ctx, n.o.Devices.Next()) == nil {
 		if n.o.Devices.Look(ctx) {
 			n.workers[0].Devices(n.o.Devices.Offer())
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -16,6 +18,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/devices"
+	"github.com/soukhq/souk/runtime/process/space"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -69,6 +72,9 @@ func (o *offerFlags) none() bool { return slices.Equal(o.gpus, []string{noGPUs})
 // found looks for the devices of this host.
 func (o *offerFlags) found(ctx context.Context, log *slog.Logger) *devices.Set {
 	set := devices.Options{Host: devices.This(o.cdi), Hooks: o.cdiHooks, Log: log}
+	if os.Geteuid() == 0 {
+		set.Claims = filepath.Join(space.Dir, "devices")
+	}
 	if o.none() {
 		set.Withheld = "the worker offers none (--gpu none)"
 	}

@@ -1,10 +1,15 @@
 package devices_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -376,4 +381,58 @@ func TestGive(t *testing.T) {
 		"/usr/bin/nvidia-smi /usr/local/nvidia/bin/nvidia-smi"}, got); d != "" {
 		t.Error(d)
 	}
+}
+
+// TestOneSoukGrantsADevice: of two souks on a host one grants it, and the other once the first has ended, however it did.
+func TestOneSoukGrantsADevice(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "claims")
+	const other = "another souk of this host grants it"
+	cmd := exec.Command(os.Args[0], "-test.run", "TestHelperClaims", "-test.v")
+	cmd.Env = append(os.Environ(), "SOUK_TEST_CLAIMS="+dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	for s := bufio.NewScanner(out); s.Scan() && s.Text() != "claimed"; {
+	}
+	s := devices.Open(t.Context(), devices.Options{Host: divided().host(), Claims: dir})
+	for _, g := range s.Offer() {
+		if g.Health != other {
+			t.Errorf("%s is %q while another has it", g.ID, g.Health)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if !s.Look(t.Context()) {
+		t.Error("nothing has changed")
+	}
+	for _, g := range s.Offer() {
+		if g.Health != "" {
+			t.Errorf("%s is %q when the other is gone", g.ID, g.Health)
+		}
+	}
+	if s.Look(t.Context()) {
+		t.Error("it has changed once more")
+	}
+}
+
+// TestHelperClaims is the other souk of TestOneSoukGrantsADevice.
+func TestHelperClaims(t *testing.T) {
+	dir := os.Getenv("SOUK_TEST_CLAIMS")
+	if dir == "" {
+		t.Skip("it is a part of TestOneSoukGrantsADevice")
+	}
+	devices.Open(t.Context(), devices.Options{Host: divided().host(), Claims: dir})
+	fmt.Println("claimed")
+	_, _ = io.ReadAll(os.Stdin) // until it is killed
 }

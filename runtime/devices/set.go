@@ -20,7 +20,10 @@ type Options struct {
 	Hooks bool // those of specifications are run
 	// Withheld is why no device is granted to anybody; "": those that are well are
 	Withheld string
-	Log      *slog.Logger
+	// Claims is a directory, for the lifetime of the host's kernel, by which the souks of a host see who of them grants a
+	// device; "": nobody else does
+	Claims string
+	Log    *slog.Logger
 }
 
 // Set is the devices of a host, as they were found last. A nil Set is of a host that has none. Its methods may be called
@@ -30,6 +33,7 @@ type Set struct {
 
 	mu    sync.Mutex
 	found Found
+	own   claims
 	gone  []Device // that were there, and whose nodes stay denied
 }
 
@@ -38,7 +42,7 @@ func Open(ctx context.Context, o Options) *Set {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{o: o}
+	s := &Set{o: o, own: claims{dir: o.Claims}}
 	s.Look(ctx)
 	return s
 }
@@ -71,6 +75,12 @@ func (s *Set) Look(ctx context.Context) (changed bool) {
 		}
 	}
 	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { return there(found.Devices, d.ID) })
+	if s.o.Withheld == "" {
+		for i := range found.Devices {
+			d := &found.Devices[i]
+			d.Health = cmp.Or(s.own.claim(d.ID), d.Health)
+		}
+	}
 	for _, d := range found.Devices {
 		i := slices.IndexFunc(s.found.Devices, func(o Device) bool { return o.ID == d.ID })
 		if i < 0 || s.found.Devices[i].Health != d.Health {
@@ -236,3 +246,16 @@ func (s *Set) Examine() []cluster.Finding {
 
 // Every is how often the host is looked at.
 const Every = 30 * time.Second
+
+// soon is that while another souk has devices: it may be the one whose place this one takes.
+const soon = 3 * time.Second
+
+// Next says when the host is to be looked at again.
+func (s *Set) Next() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.found.Devices, func(d Device) bool { return d.Health == elsewhere }) {
+		return soon
+	}
+	return Every
+}
