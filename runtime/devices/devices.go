@@ -91,7 +91,7 @@ type Host struct {
 }
 
 // DefaultCDI are the directories that every runtime looks into.
-var DefaultCDI = []string{"/etc/cdi", "/var/run/cdi"}
+func DefaultCDI() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
 // patience bounds how long the vendor's tool may take; it takes 20 ms, and a device that has hung can make it wait for ever.
 const patience = 10 * time.Second
@@ -102,7 +102,7 @@ const maxOutput = 1 << 20
 // This returns how the host that this runs on is looked at.
 func This(cdi []string) Host {
 	if cdi == nil {
-		cdi = DefaultCDI
+		cdi = DefaultCDI()
 	}
 	return Host{Files: os.DirFS("/"), Node: nodeAt, Run: run, CDI: cdi, Arch: arch()}
 }

@@ -40,7 +40,7 @@ func (r *recorded) node(path string, major, minor int64) {
 }
 
 func (r *recorded) host() devices.Host {
-	return devices.Host{Files: r.files, CDI: devices.DefaultCDI, Arch: "x86_64-linux-gnu",
+	return devices.Host{Files: r.files, CDI: devices.DefaultCDI(), Arch: "x86_64-linux-gnu",
 		Node: func(path string) (devices.Node, error) {
 			k, there := r.nodes[path]
 			if !there {

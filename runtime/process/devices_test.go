@@ -15,7 +15,7 @@ import (
 // opened is a script that names those of the devices of devicestest that it can open.
 func opened() string {
 	var b strings.Builder
-	for name, path := range devicestest.Paths {
+	for name, path := range devicestest.Paths() {
 		b.WriteString("(: <" + path + ") 2>/dev/null && echo " + name + "; ")
 	}
 	return b.String() + "(: </dev/null) && echo null"

@@ -15,7 +15,9 @@ import (
 func Gadget(name string) string { return "example.com/gadget=" + name }
 
 // Paths are the devices of Gadgets by their names: those that most hosts have, and that do nothing by being opened.
-var Paths = map[string]string{"fuse": "/dev/fuse", "loop": "/dev/loop-control", "full": "/dev/full"}
+func Paths() map[string]string {
+	return map[string]string{"fuse": "/dev/fuse", "loop": "/dev/loop-control", "full": "/dev/full"}
+}
 
 // Gadgets describes each of Paths as a device of the same name, with a variable GADGET_NAME and a file. The test is
 // skipped where one is not there.
@@ -24,7 +26,7 @@ func Gadgets(t testing.TB) *devices.Set {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	var list []string
-	for name, path := range Paths {
+	for name, path := range Paths() {
 		if _, err := os.Stat(path); err != nil {
 			t.Skipf("this host has no %s", path)
 		}
@@ -41,7 +43,7 @@ func Gadgets(t testing.TB) *devices.Set {
 		t.Fatal(err)
 	}
 	s := devices.Open(t.Context(), devices.Options{Host: devices.This([]string{dir})})
-	for name := range Paths {
+	for name := range Paths() {
 		if _, err := s.Give([]string{Gadget(name)}); err != nil {
 			t.Fatal(err, s.Examine())
 		}
