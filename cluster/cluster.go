@@ -91,6 +91,7 @@ type GPU struct {
 	Kind   string `json:"kind"`
 	Free   int64  `json:"free_milli"`           // thousandths that are neither granted nor held; 0 while Health stands against it
 	ID     string `json:"id,omitempty"`         // by which its host knows it for ever; "": it is only counted
+	Node   string `json:"node,omitempty"`       // as the kernel knows it: one of another ID and this node is this one
 	Model  string `json:"model,omitempty"`      // as its vendor says it
 	Memory int64  `json:"memory_mib,omitempty"` // of its own; 0: not known
 	Health string `json:"health,omitempty"`     // why it is granted to nobody; "": nothing stands against it

@@ -89,6 +89,7 @@ func (e *encoder) devices(gpus []cluster.GPU) {
 		e.text(gpus[i].Kind)
 		e.integer("free_milli", gpus[i].Free)
 		e.opt("id", gpus[i].ID)
+		e.opt("node", gpus[i].Node)
 		e.opt("model", gpus[i].Model)
 		e.optInt("memory_mib", gpus[i].Memory)
 		e.opt("health", gpus[i].Health)

@@ -40,21 +40,30 @@ func (w *Worker) Devices(found []cluster.GPU) {
 const missing = "it is not there any more"
 
 // numbered puts devices in the order of their numbers: one that was there before keeps its own, also while it is
-// missing, since a machine may hold it.
+// missing, since a machine may hold it; and if it has another name now.
 func numbered(known, found []cluster.GPU) []cluster.GPU {
-	out := make([]cluster.GPU, 0, max(len(known), len(found)))
-	for _, k := range known {
-		i := slices.IndexFunc(found, func(f cluster.GPU) bool { return f.ID == k.ID })
-		if i < 0 {
-			k.Health = missing
-			out = append(out, k)
-			continue
+	out := make([]cluster.GPU, len(known), max(len(known), len(found)))
+	entered := make([]bool, len(found))
+	enter := func(same func(k, f *cluster.GPU) bool) {
+		for n := range known {
+			for i := range found {
+				if out[n].ID == "" && !entered[i] && same(&known[n], &found[i]) {
+					out[n], entered[i] = found[i], true
+				}
+			}
 		}
-		out = append(out, found[i])
 	}
-	for _, f := range found {
-		if !slices.ContainsFunc(known, func(k cluster.GPU) bool { return k.ID == f.ID }) {
-			out = append(out, f)
+	enter(func(k, f *cluster.GPU) bool { return k.ID == f.ID })
+	enter(func(k, f *cluster.GPU) bool { return k.Node != "" && k.Node == f.Node })
+	for n := range known {
+		if out[n].ID == "" {
+			out[n] = known[n]
+			out[n].Health = missing
+		}
+	}
+	for i := range found {
+		if !entered[i] {
+			out = append(out, found[i])
 		}
 	}
 	return out

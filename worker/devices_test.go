@@ -96,6 +96,36 @@ func TestDevicesComeAndGo(t *testing.T) {
 	is(" of 0") // nobody holds what is missing
 }
 
+// TestARenamedDevice: a device that has another name now is not a second one: its number and its holder stay.
+func TestARenamedDevice(t *testing.T) {
+	j, rt := mem.New(), fake.New(fake.Options{})
+	began := func(list []cluster.GPU) *bench {
+		return open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: list, Found: true} })
+	}
+	named := func(a, b string) []cluster.GPU {
+		return []cluster.GPU{{Kind: "k", ID: a, Node: "c 10:1"}, {Kind: "k", ID: b, Node: "c 10:2"}}
+	}
+	b := began(named("A", "B"))
+	g := grant(id(1))
+	g.Launch.Config.Guest.GPUs = 1
+	g.Request.Resources = machine.Resources(g.Launch.Config)
+	if _, err := b.Grant(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	b.Devices(named("X", "B"))
+	for range 2 {
+		waittest.See(t, "the name", func() []cluster.GPU {
+			rec, err := b.Record(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rec.GPUs
+		}, func(l []cluster.GPU) bool { return len(l) == 2 && l[0].ID == "X" && l[0].Free == 0 && l[1].Free == 1000 })
+		_ = b.stop()
+		b = began(named("X", "B"))
+	}
+}
+
 // TestDevicesNeverTwice: while devices come and go and machines are made and destroyed, over kills at any moment, no two
 // that are up hold one device.
 func TestDevicesNeverTwice(t *testing.T) {

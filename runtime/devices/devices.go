@@ -50,6 +50,17 @@ type Device struct {
 	order  int    // among those of a kind
 }
 
+// key is the node that no other device has, as a text; "" of one that has none.
+func (d *Device) key() string {
+	switch n := len(d.Nodes); {
+	case n == 0:
+		return ""
+	case strings.HasPrefix(d.ID, "MIG-"): // its GPU's node is that of others, too
+		return string(cgroup.Deny(kernels(d.Nodes[n-1:])))
+	}
+	return string(cgroup.Deny(kernels(d.Nodes[:1])))
+}
+
 // Node is a device's file.
 type Node struct {
 	Path   string      `json:"path"` // as a machine sees it, below /dev

@@ -74,7 +74,11 @@ func (s *Set) Look(ctx context.Context) (changed bool) {
 			s.gone = append(s.gone, d)
 		}
 	}
-	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { return there(found.Devices, d.ID) })
+	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { // it is back, maybe by another name
+		return slices.ContainsFunc(found.Devices, func(o Device) bool {
+			return o.ID == d.ID || o.key() != "" && o.key() == d.key()
+		})
+	})
 	if s.o.Withheld == "" {
 		for i := range found.Devices {
 			d := &found.Devices[i]
@@ -124,7 +128,8 @@ func (s *Set) offerLocked() []cluster.GPU {
 }
 
 func offered(d Device, health string) cluster.GPU {
-	return cluster.GPU{Kind: d.Kind, Free: 1000, ID: d.ID, Model: d.Model, Memory: d.Memory, Health: health}
+	return cluster.GPU{Kind: d.Kind, Free: 1000, ID: d.ID, Node: d.key(), Model: d.Model, Memory: d.Memory,
+		Health: health}
 }
 
 // Denied returns what a machine may not use that holds the devices of these ids.
