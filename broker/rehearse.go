@@ -241,6 +241,9 @@ func freeGPUs(k *cluster.Record, left int64) {
 	}
 	k.GPUs = slices.Clone(k.GPUs)
 	for i := range k.GPUs {
+		if k.GPUs[i].Health != "" {
+			continue // it is granted to nobody, whoever gives it back
+		}
 		free := min(left, 1000-k.GPUs[i].Free)
 		k.GPUs[i].Free, left = k.GPUs[i].Free+free, left-free
 	}

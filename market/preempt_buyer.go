@@ -82,7 +82,9 @@ func prospectOf(r *placement.Request, w cluster.Record, p *placement.Policy) (pr
 		if e.Resources.GPU > 0 {
 			w.GPUs = slices.Clone(w.GPUs)
 			for i := range w.GPUs {
-				w.GPUs[i].Free = 1000
+				if w.GPUs[i].Health == "" {
+					w.GPUs[i].Free = 1000
+				}
 			}
 		}
 		if !p.Judge(r, &w).Fits {
