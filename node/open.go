@@ -130,7 +130,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 // offerDevices has the first worker offer the devices of the host, unless the operator has named what it has. Two workers
 // would give away each of them twice.
 func (n *Node) offerDevices(p *Worker) {
-	if p.Offer.Found = p.Offer.Found && n.o.Devices != nil && len(n.workers) == 0; p.Offer.Found {
+	if p.Offer.Found = p.Offer.Found && len(n.workers) == 0; p.Offer.Found {
 		p.Offer.GPUs = n.o.Devices.Offer()
 	}
 }
