@@ -51,7 +51,7 @@ func (p *Proxy) record(x *exchange) {
 	if worth {
 		p.recent.put(a)
 	}
-	p.access.put(a)
+	p.access.put(logLine{a, worth})
 }
 
 // strayLines is how many requests for no app are in the log in a second.
@@ -79,7 +79,7 @@ func (s *strays) allow(now time.Time) bool {
 type accessLog struct {
 	w      io.Writer
 	sample float64
-	lines  chan api.ProxiedRequest
+	lines  chan logLine
 	quit   chan struct{} // closed when no more lines are written
 	done   chan struct{}
 	lost   atomic.Int64
@@ -87,6 +87,12 @@ type accessLog struct {
 }
 
 const accessBuffer = 4096 // lines
+
+// logLine is a request as the log has it.
+type logLine struct {
+	api.ProxiedRequest
+	soon bool // somebody may look for it
+}
 
 func newAccessLog(w io.Writer, sample float64) *accessLog {
 	a := &accessLog{w: w, sample: sample}
@@ -96,7 +102,7 @@ func newAccessLog(w io.Writer, sample float64) *accessLog {
 	if sample <= 0 || sample > 1 {
 		a.sample = 1
 	}
-	a.lines, a.quit, a.done = make(chan api.ProxiedRequest, accessBuffer), make(chan struct{}), make(chan struct{})
+	a.lines, a.quit, a.done = make(chan logLine, accessBuffer), make(chan struct{}), make(chan struct{})
 	go a.run()
 	return a
 }
@@ -106,7 +112,7 @@ func (a *accessLog) wants(worth bool) bool {
 	return a.w != nil && (worth || a.sample >= 1 || rand.Float64() < a.sample)
 }
 
-func (a *accessLog) put(x api.ProxiedRequest) {
+func (a *accessLog) put(x logLine) {
 	if a.w == nil {
 		return
 	}
@@ -117,24 +123,34 @@ func (a *accessLog) put(x api.ProxiedRequest) {
 	}
 }
 
+// together is how long a line waits at most for others to be written with: a write for each is a fiftieth of what a busy
+// proxy does.
+const together = 20 * time.Millisecond
+
 func (a *accessLog) run() {
 	defer close(a.done)
 	bw := bufio.NewWriterSize(a.w, 64<<10)
 	enc := json.NewEncoder(bw)
+	var due <-chan time.Time // nil: nothing waits
 	for {
 		select {
 		case x := <-a.lines:
-			_ = enc.Encode(x) // a disk that is full costs lines, and nothing else
-			if len(a.lines) > 0 {
-				continue
+			_ = enc.Encode(x.ProxiedRequest) // a disk that is full costs lines, and nothing else
+			switch {
+			case x.soon:
+				_ = bw.Flush()
+			case due == nil:
+				due = time.After(together)
 			}
+		case <-due:
+			due = nil
+			_ = bw.Flush()
 		case <-a.quit:
 			if len(a.lines) == 0 {
+				_ = bw.Flush()
 				return
 			}
-			continue
 		}
-		_ = bw.Flush()
 	}
 }
 
