@@ -216,6 +216,12 @@ func set(file, to string) error {
 func (n *Net) enter(container string, k kept) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	ports, at := k.ports, k.at
+	if len(ports) > 0 {
+		if err := errors.Join(sweep(n.table()), n.sweepOthers()); err != nil { // what led to who is gone is free
+			return err
+		}
+	}
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -223,7 +229,6 @@ func (n *Net) enter(container string, k kept) error {
 	if err := fourSetsOf(n.table()).enter(c, k, n.apps); err != nil {
 		return err
 	}
-	ports, at := k.ports, k.at
 	if len(ports) == 0 {
 		if err := c.Flush(); err != nil {
 			return err
@@ -232,9 +237,6 @@ func (n *Net) enter(container string, k kept) error {
 		return nil
 	}
 	maps := portMaps(n.table())
-	if err := errors.Join(n.sweep(c), n.sweepOthers(c)); err != nil { // what led to who is gone is free
-		return err
-	}
 	taken, err := portsInUse(c, ports, at.V6)
 	if err != nil {
 		return err
@@ -458,29 +460,44 @@ func (n *Net) Detach(container string) error {
 func (n *Net) Sweep() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return sweep(n.table())
+}
+
+// sweepOthers removes ports that lead to containers of other workers that are gone: a worker that was removed does not.
+func (n *Net) sweepOthers() error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	return n.sweep(c)
-}
-
-// sweep is Sweep, with mu held.
-func (n *Net) sweep(c *nftables.Conn) error { return sweep(c, n.table()) }
-
-// sweepOthers removes ports that lead to containers of other workers that are gone: a worker that was removed does not.
-func (n *Net) sweepOthers(c *nftables.Conn) error {
 	ts, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	for _, t := range ts {
 		if t.Name != n.tree && strings.HasPrefix(t.Name, "souk-") {
-			err = errors.Join(err, sweep(c, t))
+			err = errors.Join(err, sweep(t))
 		}
 	}
 	return err
 }
 
-// sweep removes ports from a table that lead to containers that are gone.
-func sweep(c *nftables.Conn, t *nftables.Table) error {
+// sweepTries bounds how often a table is swept that others sweep, too. Each that fails has another to thank for what it
+// found gone.
+const sweepTries = 10
+
+// sweep removes ports from a table that lead to containers that are gone. Other workers of the host do so, too: where one
+// was faster the kernel refuses the whole of what was to be removed, and it is looked again at what is left.
+func sweep(t *nftables.Table) (err error) {
+	for range sweepTries {
+		var c *nftables.Conn
+		if c, err = nftables.New(); err != nil {
+			return err
+		}
+		if err = sweepOnce(c, t); !isGone(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func sweepOnce(c *nftables.Conn, t *nftables.Table) error {
 	var there map[netip.Addr]bool
 	for _, m := range portMaps(t) {
 		es, err := elements(c, m.Set)
