@@ -25,11 +25,11 @@ func pairs() map[netip.Addr]netip.Addr {
 // byLink are the addresses of this host's containers by their links. The host gives the IPv4 ones, and alone knows them.
 // The kernel is asked who is at the other end of each link: nobody but souk says so with this hardware address.
 func byLink() map[int]Addresses {
-	four, err := netlink.NeighList(0, unix.AF_INET)
+	four, err := neighboursAt(0, unix.AF_INET)
 	if err != nil {
 		return nil
 	}
-	six, err := netlink.NeighList(0, unix.AF_INET6)
+	six, err := neighboursAt(0, unix.AF_INET6)
 	if err != nil {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -291,7 +290,7 @@ func removes(kind uint16, data []byte, table string) bool {
 
 // Unguarded names the tables of rules that are missing although containers have links that they are for.
 func Unguarded() (tables []string, err error) {
-	ls, err := netlink.LinkList()
+	ls, err := allLinks()
 	if err != nil {
 		return nil, err
 	}

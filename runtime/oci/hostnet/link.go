@@ -105,7 +105,7 @@ func (l *link) close() { l.in.Close() }
 // wayOut is how large packets may be on the host's way out, so that no larger ones arrive there.
 func wayOut() (mtu int, err error) {
 	const usual = 1500
-	rs, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
+	rs, err := routes(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
 	if err != nil || len(rs) == 0 || rs[0].LinkIndex == 0 {
 		return usual, err
 	}

@@ -89,9 +89,11 @@ func TestManySweepAtOnce(t *testing.T) {
 		for i, n := range nets {
 			all.Go(func() {
 				runtime.LockOSThread() // and ends with it
-				if err := netns.Set(h.ns); err != nil {
-					t.Error(err)
-				} else if err := attach(n, spaces[i], fmt.Sprint(i, "-", round), 8000+1000*(round%2)+100*i); err != nil {
+				err := netns.Set(h.ns)
+				if err == nil {
+					err = attach(n, spaces[i], fmt.Sprint(i, "-", round), 8000+1000*(round%2)+100*i)
+				}
+				if err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})

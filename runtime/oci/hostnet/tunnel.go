@@ -267,7 +267,7 @@ func (t *Tunnel) leadsTo(a netip.Addr) bool {
 
 // routes reads which machines are behind which gateway.
 func (t *Tunnel) routes() (map[netip.Addr]netip.Addr, error) {
-	rs, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: t.link.Attrs().Index},
+	rs, err := routes(netlink.FAMILY_V6, &netlink.Route{LinkIndex: t.link.Attrs().Index},
 		netlink.RT_FILTER_OIF)
 	if err != nil {
 		return nil, err
@@ -355,12 +355,12 @@ func (t *Tunnel) mtu() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	links, err := netlink.LinkList()
+	links, err := allLinks()
 	if err != nil {
 		return 0, err
 	}
 	for _, l := range links {
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		addrs, err := addressesOf(l)
 		if err != nil {
 			continue // it has gone meanwhile
 		}

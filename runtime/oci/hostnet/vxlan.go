@@ -64,7 +64,7 @@ func (v vxlan) open() (netlink.Link, error) {
 func (v vxlan) entries(l netlink.Link) (ends map[netip.Addr]string, at map[string]netip.Addr, err error) {
 	ends, at = map[netip.Addr]string{}, map[string]netip.Addr{}
 	for _, family := range []int{unix.AF_INET6, unix.AF_BRIDGE} {
-		ns, err := netlink.NeighList(l.Attrs().Index, family)
+		ns, err := neighboursAt(l.Attrs().Index, family)
 		if err != nil {
 			return nil, nil, err
 		}
