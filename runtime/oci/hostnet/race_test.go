@@ -87,15 +87,22 @@ func TestManySweepAtOnce(t *testing.T) {
 			func(links string) bool { return strings.Count(links, ": sk") == 0 })
 		var all sync.WaitGroup
 		for i, n := range nets {
-			all.Go(func() {
-				runtime.LockOSThread() // and ends with it
-				err := netns.Set(h.ns)
-				if err == nil {
-					err = attach(n, spaces[i], fmt.Sprint(i, "-", round), 8000+1000*(round%2)+100*i)
-				}
-				if err != nil {
+			one := func() {
+				if err := attach(n, spaces[i], fmt.Sprint(i, "-", round), 8000+1000*(round%2)+100*i); err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
+			}
+			if round == 0 { // their rules are laid one after the other: google/nftables counts sets in a variable of its package
+				one()
+				continue
+			}
+			all.Go(func() {
+				runtime.LockOSThread() // and ends with it
+				if err := netns.Set(h.ns); err != nil {
+					t.Error(err)
+					return
+				}
+				one()
 			})
 		}
 		all.Wait()
