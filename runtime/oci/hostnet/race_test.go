@@ -92,7 +92,8 @@ func TestManySweepAtOnce(t *testing.T) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			}
-			if round == 0 { // their rules are laid one after the other: google/nftables counts sets in a variable of its package
+			// Their rules are laid one after the other, as google/nftables counts sets in a variable of its package.
+			if round == 0 {
 				one()
 				continue
 			}
