@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/oci/hostnet"
 	"github.com/soukhq/souk/tlscert"
 	"github.com/soukhq/souk/unixsock"
 )
@@ -161,13 +163,23 @@ func hostsHere(given string) (hosts []string) {
 		hosts = append(hosts, given)
 	}
 	addrs, _ := net.InterfaceAddrs() // none: the name must do
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
-			hosts = append(hosts, n.IP.String())
-		}
-	}
+	hosts = append(hosts, reachable(addrs)...)
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
 	}
 	return hosts
+}
+
+// reachable returns those of a host's addresses that other hosts may reach it at.
+func reachable(addrs []net.Addr) (out []string) {
+	for _, a := range addrs {
+		n, is := a.(*net.IPNet)
+		if !is || n.IP.IsLoopback() || n.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		if at, _ := netip.AddrFromSlice(n.IP); !hostnet.IsEntryServer(at) {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
 }

@@ -61,11 +61,17 @@ func HoldEntry6(realm string) (at netip.Addr, err error) {
 
 // entry6 is one of the addresses beside Entries6, which follows from a realm.
 func entry6(realm string) netip.Addr {
-	b, sum := Entries6.Addr().As16(), sha256.Sum256([]byte(realm))
-	b[7] = 1
+	b, sum := servers6.Addr().As16(), sha256.Sum256([]byte(realm))
 	copy(b[8:], sum[:])
 	return netip.AddrFrom16(b)
 }
+
+// servers6 are the addresses beside Entries6 that servers of entries have.
+var servers6 = netip.MustParsePrefix("fd73:6f75:6b00:1::/64")
+
+// IsEntryServer reports whether an address of a host is one that HoldEntry6 has given it, now or in an earlier life: it
+// leads nowhere from another host.
+func IsEntryServer(at netip.Addr) bool { return servers6.Contains(at) }
 
 // dropEntry6 takes the address away; nil where there is none.
 func dropEntry6(at netip.Addr) error {
