@@ -400,5 +400,5 @@ type SlotStatus struct {
 	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
 	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
 	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
-	To      cluster.WorkerID `json:"to,omitempty"`      // the worker that somebody asked to move it to
+	To      cluster.WorkerID `json:"to,omitempty"`      // a person had it moved to this worker
 }

@@ -122,7 +122,7 @@ type CertificateProblem struct {
 	File   string     `json:"file,omitempty"` // of the user's
 	Why    string     `json:"why"`
 	Again  *time.Time `json:"again,omitempty"` // it is not tried again before; then a client that asks for the name has it tried
-	Ends   *time.Time `json:"ends,omitempty"`  // when the present certificate ends; none where there is none
+	Ends   *time.Time `json:"ends,omitempty"`  // when its certificate ends; left out without one
 }
 
 // OtherApps is the label of all apps in the metrics beyond those that are told of by name. No app has that name.

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/wait/waittest"
 )
 
-// still returns knobs of members that tell nothing by themselves but who they are: what one of them knows it was told by the
-// test, or it has pulled it.
+// still returns knobs of members that tell each other only who they are. Whatever else one knows, the test has told it, or it
+// has pulled.
 func still() Knobs {
 	k := fast()
 	k.Probe, k.Reprobe, k.Gossip, k.Flush = time.Hour, time.Hour, time.Hour, time.Hour
@@ -38,7 +38,7 @@ func meet(t *testing.T, a, b *member) {
 	})
 }
 
-// TestAShortLifeIsToldOf: a machine that has come and gone before its worker had told of it is told of as gone. A member that
+// TestAShortLifeIsToldOf: a worker tells that a machine is gone also where it never told that it was there. A member that
 // made it knows it by the worker's answer, and would believe in it.
 func TestAShortLifeIsToldOf(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: still()})

@@ -31,8 +31,8 @@ const (
 	// One failure after a success is not reported, but the check is made again soon: two in a row are.
 	againWait = time.Second
 	failures  = 2
-	// A check that somebody waits for is made again as soon as that, of a program that answers. Where nothing listens yet that
-	// costs next to nothing, and is asked as often as somebody says.
+	// Soon leaves so long between two answers of a program. A port at which nothing listens yet is tried at each call, which
+	// costs next to nothing.
 	soonAgain = 5 * time.Millisecond
 	// A program that has just been started listens nowhere, which is not worth a look where it does.
 	explainAfter = time.Second
@@ -85,7 +85,7 @@ type check struct {
 	refused  bool      // which was that nothing listens
 	because  error     // why, as it was found at sought; zero: it was not looked for since it passed
 	sought   time.Time
-	soon     bool // somebody waits since it began to ask
+	soon     bool // Soon was called while it asked
 	over     bool // the attempt is not checked any more
 }
 
@@ -122,8 +122,8 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	c.poke()
 }
 
-// Soon has those checks of a machine made at once that do not pass: somebody waits for it. One that is asking says what was so
-// before: it is made once more.
+// Soon has the checks of a machine that do not pass made at once, for who waits for it. A check that is asking just then is
+// made once more, since its answer may be of before.
 func (c *Checker) Soon(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Checker) Soon(id string) {
 	c.poke()
 }
 
-// soonest returns when a check is made again that somebody waits for.
+// soonest returns when a check may be made again for Soon.
 func (ch *check) soonest(now time.Time) time.Time {
 	if at := ch.ended.Add(soonAgain); !ch.refused && at.After(now) {
 		return at
@@ -237,8 +237,8 @@ func (c *Checker) ended(ctx context.Context, ch *check, app string, v verdict, r
 	}
 }
 
-// because returns why nothing listens where a check asked: looked at anew once in outputEvery, and not so soon after the start
-// or where nothing counts yet.
+// because returns why nothing listens at a check's port. It looks once in outputEvery; not in the first second, and not in
+// the grace.
 func (c *Checker) because(ch *check, m *machine.Machine, refused error) error {
 	c.mu.Lock()
 	began, sought, because := ch.of.began, ch.sought, ch.because

@@ -190,7 +190,7 @@ func devicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (out 
 	}
 	list, err := cl.Workers(ctx)
 	if err != nil {
-		return nil // what else there is to tell goes on
+		return nil // the rest is shown all the same
 	}
 	for i := range list.Workers {
 		w := &list.Workers[i]

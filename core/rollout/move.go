@@ -82,7 +82,7 @@ func (h *Head) moved(c *Change) (out []MoveTo) {
 	return out
 }
 
-// MovesTo returns the worker that somebody asked to move a machine to; "": no move was asked for, its time is over, or the
+// MovesTo returns the worker that a person had a machine moved to; "": nobody did, its time is over, or the
 // machine is there.
 func (h *Head) MovesTo(now time.Time, id string, at cluster.WorkerID) cluster.WorkerID {
 	for i := range h.Moves {
