@@ -2,12 +2,14 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -157,9 +159,24 @@ func (r *rig) stop(ctx context.Context, m *machine.Machine) error {
 	return r.Client.Wait(ctx, live.App, m.ID, time.Minute, machine.Stopped)
 }
 
-// forkUntilReady starts the server as a program, waits until its port accepts and passes a check, and ends it.
+// forkTries bounds how often a program is started anew because its port was taken before it listened.
+const forkTries = 10
+
+var errServerEnded = errors.New("the program ended before its port accepted") //nolint:gochecknoglobals // a constant
+
+// forkUntilReady starts the server as a program, waits until its port accepts and passes a check, and ends it. One whose
+// port somebody else has taken meanwhile ends by itself: another is started.
 func (r *rig) forkUntilReady(ctx context.Context, check func(ctx context.Context, addr string) error) (
-	time.Duration, error) {
+	took time.Duration, err error) {
+	for range forkTries {
+		if took, err = r.forkOnce(ctx, check); !errors.Is(err, errServerEnded) {
+			return took, err
+		}
+	}
+	return took, err
+}
+
+func (r *rig) forkOnce(ctx context.Context, check func(ctx context.Context, addr string) error) (time.Duration, error) {
 	port, err := live.FreePort()
 	if err != nil {
 		return 0, err
@@ -170,13 +187,23 @@ func (r *rig) forkUntilReady(ctx context.Context, check func(ctx context.Context
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = cmd.Wait() // it is killed, or its port was taken
+		cancel(errServerEnded)
+	})
 	addr := fmt.Sprint("127.0.0.1:", port)
 	if err = live.AwaitPort(ctx, addr); err == nil {
 		err = check(ctx, addr)
 	}
 	d := time.Since(begin)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	ended.Wait()
 	return d, err
 }
 
@@ -252,7 +279,9 @@ func (r *rig) program(ctx context.Context, argv ...string) (*program, string, er
 	p := &program{cmd}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if err := live.AwaitPort(ctx, addr); err != nil {
+	up, cancel := context.WithTimeout(ctx, 20*time.Second) // its port may have been taken meanwhile
+	defer cancel()
+	if err := live.AwaitPort(up, addr); err != nil {
 		p.end()
 		return nil, "", err
 	}

@@ -1,0 +1,17 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// TestAServerThatEnds: a floor whose program ends before its port accepts, as one does whose port was taken, is no wait
+// without an end.
+func TestAServerThatEnds(t *testing.T) {
+	r := &rig{exe: "/bin/false"}
+	check := func(context.Context, string) error { return nil }
+	if _, err := r.forkUntilReady(t.Context(), check); !errors.Is(err, errServerEnded) {
+		t.Error(err)
+	}
+}
