@@ -31,12 +31,12 @@ dist:
 
 # Packages that start no goroutine, and whose tests compute for long: the race detector would find nothing there and take
 # six times as long, so it is left out for them (and for them alone; a test of the root sees to it that they start none).
-ALONE = . core/rollout sim sim/... lifecycle decision scheduler/mincost
+ALONE = . core/rollout sim sim/... core/lifecycle core/decision sim/scheduler/mincost
 alone = $(shell $(GO) list $(addprefix ./,$(ALONE)))
 
 # Scripts run souk as users do, hundreds of times, and with the race detector each start of it costs as much as what it
 # does. So here they are without it; "make race" has it for them too. What souk is made of is tested with it below, and
-# whole members of it in testcluster.
+# whole members of it in test/testcluster.
 SCRIPTS = cmd/souk packaging
 scripts = $(shell $(GO) list $(addprefix ./,$(SCRIPTS)))
 
@@ -71,7 +71,7 @@ short = -skip '^TestLong' $(atonce)
 test: packages bin/gotestsum
 	$(GO) vet $(race) ./...
 	@$(call tier,test,$(all),$(short),\
-		(cd conformance && $(GO) vet $(race) ./... && $(call check,test-conformance,./...,$(short) $(race))) || code=1;)
+		(cd test/conformance && $(GO) vet $(race) ./... && $(call check,test-conformance,./...,$(short) $(race))) || code=1;)
 
 test-long: packages bin/gotestsum
 	@$(call tier,long,$(long),-run '^TestLong' $(atonce))
@@ -103,8 +103,8 @@ RUNS ?= 20
 FOR ?= 8s,partition=60s,stall=60s,diskfull=60s
 faults:
 	@mkdir -p bin
-	$(GO) run ./testcluster/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --parallel 3 --results bin/fault-runs; \
-		code=$$?; $(GO) run ./testcluster/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
+	$(GO) run ./test/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --parallel 3 --results bin/fault-runs; \
+		code=$$?; $(GO) run ./test/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
 
 # What tests run and a bare Debian lacks. INSTALL=no installs none of it.
 packages:

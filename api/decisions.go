@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/machine"
 )
 

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )

@@ -1,6 +1,6 @@
 package api
 
-import "github.com/soukhq/souk/jobs"
+import "github.com/soukhq/souk/core/jobs"
 
 // NewJob is the request to submit a job. A client that chooses the ID can ask again when an answer was lost.
 type NewJob struct {

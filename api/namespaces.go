@@ -2,7 +2,7 @@ package api
 
 import (
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // Namespace says who is in a namespace, what it may spend, and what it does.

@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"github.com/soukhq/souk/policy/whatif"
+	"github.com/soukhq/souk/core/policy/whatif"
 )
 
 // PolicyInfo is a placement policy as it is in force.

@@ -2,8 +2,8 @@ package api
 
 import (
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/decision"
 )
 
 // Fit is whether there is room for the machines that a rollout makes first.

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

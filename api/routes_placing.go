@@ -1,8 +1,8 @@
 package api
 
 import (
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // The operations on where machines go and why: gangs, plans, the market, decisions, policies.

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // The operations on namespaces and the price.

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
 )
 
 // ChurnOptions say how many machines come and go, and how long after the last one memory is read.

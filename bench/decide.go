@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/placement/index"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/placement/index"
 	synth "github.com/soukhq/souk/sim/fleet"
 )
 

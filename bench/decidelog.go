@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/policy"
 	synth "github.com/soukhq/souk/sim/fleet"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // celSpread is the default policy in expressions.

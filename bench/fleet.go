@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/bench/live"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // fleet is the members of a measured cluster, each a process of this program.

@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // FloodsOptions say how souk is flooded.

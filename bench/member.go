@@ -14,8 +14,8 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 // memberOrder is a line that "souk bench propagation" writes to one of its members.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // PropagationRow is one measurement of a cluster. What does not apply is left out.

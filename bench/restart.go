@@ -13,9 +13,9 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // RestartOptions say what an agent has when it is killed, and how often it is.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // SoakOptions say for how long work of every kind comes and goes, and how often what it leaves is looked at.

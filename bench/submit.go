@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 )
 
 // SubmitRow is one measurement of souk bench submit.

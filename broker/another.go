@@ -4,7 +4,7 @@ import (
 	"context"
 	"maps"
 
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 )
 
 // batcher gathers purchases and has them placed together. The first that comes leads: it waits for market.Gather, takes

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 )
 
 // Options are what a broker is made of. Log and Unfit may be nil; all else must be set.

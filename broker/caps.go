@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // Bounds of how workers are asked what a namespace with caps occupies.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/quota"
 )
 
 // capped are the funds of one namespace with a cap of a core, of which it occupies 0.3.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
 )
 

@@ -15,12 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // town is a few members in memory that share one fleet, and may be cut off from each other.

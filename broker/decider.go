@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // Keys remembers what Idempotency-Keys are bound to, durably. It is the catalog's part of a decision.

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 )
 
 // direct asks one worker after the other, the best first.

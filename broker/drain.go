@@ -9,10 +9,10 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // DrainPlan places a worker's machines on a copy of the view without that worker, one after the other, as buyers would:

@@ -2,8 +2,8 @@ package broker
 
 import (
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // fair is the market.Order of fair shares, as the namespaces are weighted now.

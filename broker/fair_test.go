@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // TestFairOrder: of requests that come at once, those of the namespace with the least share by its weight go first.

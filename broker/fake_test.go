@@ -11,14 +11,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

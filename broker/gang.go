@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // gang holds room for all machines of an order, and then makes them all, or none.

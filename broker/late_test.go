@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // TestALateAnswerIsOfAMachineThatIsGone: a machine that was removed before the answer came which tells of it is not believed

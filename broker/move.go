@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 )
 
 // Moved is what came of a move.

@@ -5,10 +5,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // Bounds of an order.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // releaseTimeout bounds the release of a hold.

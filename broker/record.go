@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 const whyCreate = decision.Create

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 )
 
 // resolve makes the placement request of an order: what its launch asks for, with all names in it resolved.

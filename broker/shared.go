@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // shared places each order in a transaction of its own.

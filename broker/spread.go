@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // spreads places machines of apps that are to be spread. Orders of one app that come at the same time are placed

@@ -19,9 +19,9 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/silence"
-	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/internal/silence"
+	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // Bounds of connections to souk. They also end a log that is followed for days once its host is gone.

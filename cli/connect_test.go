@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/internal/unixsock"
 )
 
 // Which souk of this host is asked, and what is said of the others.

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 )
 

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
 )
 
 // outlasts is for how long a command that waits tries to reach a souk that it has lost: an upgrade takes a second, a

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 const PaceHelp = "lan, or wan where members answer late: over slow links, or very many on few cores; the same for " +

@@ -22,7 +22,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/internal/unixsock"
 )
 
 // MaxAnswer bounds the JSON answer a client reads: 64 MiB, some 20,000 machines.

@@ -13,8 +13,8 @@ func TestClientLinksLittle(t *testing.T) {
 		"client", "api", "fault", "machine", "cluster", // the API and its nouns
 		"unixsock",
 		// pure: what it answers with
-		"auction", "backoff", "decision", "jobs", "quota", "market", "placement", "policy/whatif", "fsm",
-		"scheduler/offers", "core/rollout", "core/cron",
+		"auction", "backoff", "decision", "jobs", "quota", "market", "placement", "core/policy/whatif", "fsm",
+		"core/quota/offers", "core/rollout", "core/cron",
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

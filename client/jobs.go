@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

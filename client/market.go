@@ -5,8 +5,8 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // Quote asks a worker what it would say to a bid. Nothing is reserved.

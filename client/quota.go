@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // NamespaceCalls are what a client asks of namespaces, their quotas and the price.

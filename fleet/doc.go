@@ -11,6 +11,6 @@
 //	a refusal's fresh record, a grant ──┘      └──────► index (Pick, Resolve)
 //
 // The picture is a view: it may be stale, so it ranks and finds, and only the worker itself decides. Beside the
-// snapshots a Fleet keeps one index (package placement/index), which finds good workers for a request without a look at
+// snapshots a Fleet keeps one index (package core/placement/index), which finds good workers for a request without a look at
 // all of them.
 package fleet

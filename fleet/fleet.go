@@ -9,8 +9,8 @@ import (
 	"github.com/google/btree"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 )
 
 // Fleet keeps the picture. All methods may be called from many goroutines.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 )
 
 func record(id cluster.WorkerID, version uint64) cluster.Record {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/names"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/mesh/names"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
 // Names is what a DNS server answers from: started machines, and where they are.

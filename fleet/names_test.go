@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	zone "github.com/soukhq/souk/names"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	zone "github.com/soukhq/souk/mesh/names"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
 // TestNoAddressThatLeadsNowhere: a container of another host is told with its address only where a tunnel leads there;

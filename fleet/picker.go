@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/placement/index"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/placement/index"
 )
 
 // RankAll is the number of workers below which all are ranked: that costs less than to search an index, and each of

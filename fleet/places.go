@@ -2,8 +2,8 @@ package fleet
 
 import (
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/placement"
 )
 
 // places are the workers of a snapshot, as a rollout sees them.

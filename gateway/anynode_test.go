@@ -6,8 +6,8 @@ import (
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 )
 
 // TestARefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked

@@ -11,8 +11,8 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

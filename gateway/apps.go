@@ -7,11 +7,11 @@ import (
 	"sync"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // appAnswer tells of an app that has so many machines and volumes.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // benchGateway is a gateway over one worker in memory: what is measured is the gateway alone.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 

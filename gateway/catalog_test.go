@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // TestIdempotency repeats creates in every way a client can, and wants one machine.

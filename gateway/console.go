@@ -14,8 +14,8 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/pace"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/pace"
 	"github.com/soukhq/souk/runtime"
 )
 

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // decisionsAPI serves what was decided and why, and the fleet as a decision would see it.

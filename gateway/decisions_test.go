@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // logged gives a shop whose decisions are recorded.

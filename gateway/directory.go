@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // directory finds machines, volumes and workers. It asks those workers that the fleet says have what is looked for; all

@@ -14,10 +14,10 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
 )
 
 // Bounds of what is read.

@@ -17,14 +17,14 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Tokens must be set.

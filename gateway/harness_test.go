@@ -19,12 +19,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 const testToken = "open-sesame"

@@ -13,12 +13,12 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // Limits beyond which a finding of the cluster's health is not ok.

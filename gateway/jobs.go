@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name: then the newest of that

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/auction"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan

@@ -10,11 +10,11 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // machinesAPI serves machines: it makes, tells of, changes and destroys them.

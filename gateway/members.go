@@ -11,11 +11,11 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/lifecycle"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {

@@ -10,12 +10,12 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // movesAPI serves machines that go to another worker by hand. One of its own is moved here, and a replica of a service by its

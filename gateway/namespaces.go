@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // namespacesAPI serves namespaces, what they may spend and what they do.

@@ -11,13 +11,13 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // Cordon is a worker's own, without a journal.

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/image"
 )
 
 // Images finds out which image a name means. The image store of the host does.

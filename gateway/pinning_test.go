@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/image"
 )
 
 // tags is a registry of which images mean what.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 

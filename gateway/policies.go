@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/policy"
+	"github.com/soukhq/souk/core/policy/whatif"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/policy"
-	"github.com/soukhq/souk/policy/whatif"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // policiesAPI serves the policies of placement.

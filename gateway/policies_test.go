@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/policy"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 const eastOnly = "name = \"east\"\n[[filter]]\nname = \"side\"\nexpr = 'worker.id == \"w2\"'\n[[score]]\nname = " +

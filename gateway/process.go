@@ -16,11 +16,11 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // processAPI serves what is to be known of this process and of the workers that it reaches.

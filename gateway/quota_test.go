@@ -8,13 +8,13 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
 )
 
 // TestNamespaces: an app is in the default one until it is put into another that is there; one that is in use stays.

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // known is the fleet as a broker.Broker sees it: what is known here, and the workers themselves where they must be

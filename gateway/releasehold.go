@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
 )
 
 // Bounds of the hold of a plan's room.

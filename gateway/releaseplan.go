@@ -12,12 +12,12 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // plan says what a new release would do, and whether there is room for its first step. It changes nothing.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // runs lists the runs of a service, newest first: of a job, or of its releases' commands (group "").

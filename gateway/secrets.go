@@ -5,8 +5,8 @@ import (
 	"strconv"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 func appSecrets(of []catalog.Secret) []api.Secret {

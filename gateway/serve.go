@@ -18,7 +18,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/internal/strangers"
 )
 
 type requestKey struct{}

@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/routing"
 )
 
 // Proxy is what a gateway asks of the proxy of its process.

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/rollout"
-	"github.com/soukhq/souk/decision"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // why explains a service. All that it says is read from the machines and the fleet, so each member says the same.

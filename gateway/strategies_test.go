@@ -12,13 +12,13 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 func (w *memWorker) Hold(_ context.Context, c lifecycle.HoldCommand) (time.Time, error) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // TestWaitIsALongPoll waits in false time: the answer comes when the state does, or when the time is over, not before.

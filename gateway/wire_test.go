@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAgreeAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is understood as

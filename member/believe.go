@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // What travels is signed by who may say it: see docs/decisions/0036-what-travels-is-signed.md.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // ghost is somebody in the gossip who has nothing but its key.

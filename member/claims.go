@@ -7,7 +7,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // claimsSince is the capability from which on a member decides claims.

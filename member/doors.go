@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/core/registry"
 )
 
 // KindDoor is the kind of objects that say where a member serves the API for other hosts. Their keys are the members' ids.

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // kindSecret is the kind of objects that are secrets, shared by the catalogs.

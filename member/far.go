@@ -7,10 +7,10 @@ import (
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // Far is another member's worker: what it told is answered here, and what it must be asked for goes over the wire.

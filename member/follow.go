@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 // follower moves the member's fleet on with what gossip tells of the other members' workers.

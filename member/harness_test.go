@@ -10,12 +10,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip/gossiptest"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/mesh/gossip/gossiptest"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // A probe that is under way when memberlist is shut down waits for its answer yet, for seconds on a slow host.

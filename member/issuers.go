@@ -10,8 +10,8 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // keyHolders is what an issuer knows of who has taken the keys of gossip of one generation.

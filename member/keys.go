@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/registry"
 )
 
 // KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the

@@ -16,16 +16,16 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/journal/mem"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/names"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/mesh/names"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // gossipSaved reads what a member has written down of the others.

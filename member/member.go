@@ -21,12 +21,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // Below a member's directory.

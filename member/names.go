@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
 // kindApp is the kind of objects that are apps, shared by the catalogs.

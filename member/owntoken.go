@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/core/registry"
 )
 
 // keepTokensPause bounds how often the tokens are looked after while much changes.

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 // kindPiece is the kind of what follows on the first bytes of a row that is larger than an object may be. A member of

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/registry"
 )
 
 // largeRelease is a release of about so many bytes that nobody can make smaller.

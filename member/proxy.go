@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // Proxies is a member as its proxy sees it: the way to those of the others.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // KindRemoved is the kind of objects that name members which may not come back with the certificate they have:

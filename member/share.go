@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // schemaRow is the version of the shape of a catalog's rows.

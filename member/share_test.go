@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/soukhq/souk/catalog"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // countingJournal counts commits.

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 // A Member is its own worker's observer: what the worker tells goes into the fleet at once, and to the other members

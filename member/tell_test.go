@@ -9,9 +9,9 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/mesh/gossip"
 )
 
 const usualService = `{"protocol": "tcp", "internal_port": 8080, "autostop": "suspend", "autostart": true,

@@ -15,9 +15,9 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // The kinds of objects that say who may use the API. The keys of both are digests of tokens: any member lets in whoever

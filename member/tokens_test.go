@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 // refused fails the test unless a token is let in at none of some members, for the reason given.

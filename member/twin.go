@@ -14,8 +14,8 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // twinFile keeps that another of this member's id was found: until somebody says which of them lives.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/soukhq/souk/atrest"
+	"github.com/soukhq/souk/internal/atrest"
 )
 
 // TestNothingIsSavedBesideAKeyFromOutside: where secrets may lie on no disk in clear, no machine's memory does. Where

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
 // TestWhereTheTunnelLeads: to the machines with addresses of their own that other workers say they have, and to

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere.

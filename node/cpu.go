@@ -7,8 +7,8 @@ import (
 
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
 )
 
 const (

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/runtime/hostnet"
 	"github.com/soukhq/souk/worker"
 )
 

@@ -18,12 +18,12 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/mesh/names"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // entry is where the containers of this host come in for apps and groups that no machine's own address leads to: those

@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/mesh/names"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 )
 
 // Addresses gives machines their addresses.

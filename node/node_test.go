@@ -10,8 +10,8 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/runtime/fake"

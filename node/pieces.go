@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // A process's state is made of several files. Where one is missing, souk would make it anew, empty, and forget what it

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/node"
 )

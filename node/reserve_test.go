@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/disk"
-	"github.com/soukhq/souk/disk/disktest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/store/disk"
+	"github.com/soukhq/souk/store/disk/disktest"
 )
 
 // TestFullDisk: a process is started on a disk that has no byte left, and lists and destroys. Once there is room again,

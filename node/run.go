@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // Run serves the API at all of at and works until ctx ends or a part fails. Then all of it ends, since a worker without

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
 )
 
 // A release reaches the worker that is to start a machine of it some milliseconds after the order to make that machine, where

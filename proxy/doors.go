@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/proxy/proxyproto"
-	"github.com/soukhq/souk/strangers"
 )
 
 // Door is where requests come in: a listener for HTTP, for HTTP over TLS, or for one port of one app.

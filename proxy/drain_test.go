@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // up notes that a machine has come up again.

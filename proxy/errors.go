@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/routing"
 )
 
 // refusalOf says why a request is refused, and what to do.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/internal/strangers"
 )
 
 // Pools returns how many pools there are.

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/routing"
-	"github.com/soukhq/souk/silence"
 )
 
 // Far reaches the proxies of other members.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // A check of a service and one of the machine that requests depend on.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestIdleConnectionsHaveABound: those that came first go, and who has a request is answered.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/routing"
 )
 
 // haltedAfter is how long a request waits for the head of its answer before it is looked whether what listens at the

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop/hoptest"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 func hangs(c net.Conn) { _, _ = io.Copy(io.Discard, c) }

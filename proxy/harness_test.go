@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
 	"github.com/soukhq/souk/proxy/hop/hoptest"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // host is a worker whose machines are listeners of this process.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // code returns the status and the error of an answer.

@@ -15,11 +15,11 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/routing"
-	"github.com/soukhq/souk/strangers"
 )
 
 // Inside is what a connection of a machine of this host asks for: a port of an app, or of one of its groups, that is a

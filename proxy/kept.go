@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/routing"
 )
 
 // Kept is what is kept of an app as a service, whether its machines are there or not.

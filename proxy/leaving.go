@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/internal/backoff"
 )
 
 // isLeaving is the correction of a member that is about to end, or to be upgraded: it has done nothing, and takes no more

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/routing"
 	"github.com/soukhq/souk/runtime/reach"
 )
 

@@ -3,7 +3,7 @@ package proxy
 import (
 	"sync"
 
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/core/routing"
 )
 
 // Bounds of requests that wait for a machine. Each is a goroutine, a file and some 40 KB of memory.

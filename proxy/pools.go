@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/routing"
 )
 
 // key names the machines behind one service, as requests name them: those of an app that answer to a host, or have an

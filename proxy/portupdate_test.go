@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // portRig is a rig whose proxy opens ports.

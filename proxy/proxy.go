@@ -18,7 +18,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/internal/strangers"
 )
 
 // Options make a proxy. Fleet is needed.

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
 	"github.com/soukhq/souk/proxy/hop/hoptest"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestOneWakeForABurst: all that ask for a machine that sleeps are answered, and it is started once.

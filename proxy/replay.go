@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/routing"
 )
 
 // maxReplays bounds how often one request is handed on.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/routing"
 )
 
 // lookEvery is how often it is looked which machines have nothing to do, and where spares are missing.

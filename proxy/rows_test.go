@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestAMachineThatClosesWhatIsUnused (6): no request that cannot be sent twice meets the close of its connection.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/routing"
-	"github.com/soukhq/souk/silence"
 )
 
 // exchange is one request on its way.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/backoff"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/routing"
 )
 
 // mostSpares bounds how many spares one member makes and suspends at once.

@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // maker makes machines at a rig's host.

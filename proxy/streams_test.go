@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop/hoptest"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 func overHTTP2(s *machine.Service) {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/proxy/proxyproto"
-	"github.com/soukhq/souk/routing"
 )
 
 var errNoTLS = fault.New(fault.Precondition, "no_tls", //nolint:gochecknoglobals // a constant

@@ -6,11 +6,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait"
 )
 
 const errRefused = syscall.ECONNREFUSED

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // BenchmarkLook is what a change of one machine costs a member that carries all services: 10,000 of them, of one machine

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // A member can live and its services not come round any more. So of the members that would carry a service after its

@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // deployJob has a release of one job wanted, which is due each minute.

@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
+	"github.com/soukhq/souk/store/catalog"
 )
 
 // Bounds of a process's services.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 )

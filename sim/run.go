@@ -4,8 +4,8 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler"
-	"github.com/soukhq/souk/scheduler/pull"
+	"github.com/soukhq/souk/sim/scheduler"
+	"github.com/soukhq/souk/sim/scheduler/pull"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"

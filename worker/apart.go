@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // Apart tells the worker for how long it has heard no other member of its cluster: see lifecycle.Supervisor.Apart.

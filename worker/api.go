@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/runtime"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // Cordon makes the worker take nothing new, or ends that. It gives the worker's record afterwards, and what it says is

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 
@@ -120,7 +120,9 @@ func TestARenamedDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			return rec.GPUs
-		}, func(l []cluster.GPU) bool { return len(l) == 2 && l[0].ID == "X" && l[0].Free == 0 && l[1].Free == 1000 })
+		}, func(l []cluster.GPU) bool {
+			return len(l) == 2 && l[0].ID == "X" && l[0].Free == 0 && l[1].Free == 1000
+		})
 		_ = b.stop()
 		b = began(named("X", "B"))
 	}

@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 

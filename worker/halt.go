@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 )
 
 // Halt has the worker grant nothing and begin no life any more, for the reason that why returns; "" ends that. What

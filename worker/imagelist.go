@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // maxAnnounced bounds the names of images in a worker's record, which every member keeps.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/runtime/image"
 )
 
 // tellPull is how often a pull's progress is passed on.

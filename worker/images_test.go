@@ -12,11 +12,11 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
-	"github.com/soukhq/souk/image/imagetest"
-	"github.com/soukhq/souk/image/remote"
-	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/runtime/image"
+	"github.com/soukhq/souk/runtime/image/imagetest"
+	"github.com/soukhq/souk/runtime/image/remote"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

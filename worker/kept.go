@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/output"
+	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
 // Bounds of what is kept of the output of machines that were destroyed. It is kept for as long as the worker knows of

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/health"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/worker/health"
 )
 
 // loop is the one goroutine that owns the supervisor: it takes inputs, commits what comes of them, and only then tells,

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/runtime"
 )
 

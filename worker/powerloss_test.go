@@ -4,13 +4,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/journal"
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/store/journal"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

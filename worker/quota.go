@@ -3,8 +3,8 @@ package worker
 import (
 	"time"
 
-	"github.com/soukhq/souk/lifecycle"
-	"github.com/soukhq/souk/quota"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/quota"
 )
 
 // Budgets tells the worker what namespaces may spend and what is spent elsewhere. Until it is first told, and for

@@ -6,11 +6,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/soukhq/souk/journal/mem"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

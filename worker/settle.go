@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fsm"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 

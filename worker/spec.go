@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/lifecycle"
 )
 
 // Obey makes a steward's term that in force for an app, durably, and tells which machines of its service there are then.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
-	"github.com/soukhq/souk/journal"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/image"
 	"github.com/soukhq/souk/runtime/reach"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // Options say what a worker is made of. All but Secrets, Log and the numbers are needed.

@@ -22,8 +22,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/oci/spec"
-	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
 // bare is what the OCI runtime, or the kernel alone, takes for the same program in the same root.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/image"
+	"github.com/soukhq/souk/runtime/image"
 )
 
 func TestRowsSayWhatIsMissed(t *testing.T) {

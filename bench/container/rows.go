@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/image"
 )
 
 // warmups are starts that are not counted.

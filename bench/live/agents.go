@@ -16,7 +16,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the commands

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // AwaitPort returns when something accepts at an address, looking as often as it can.

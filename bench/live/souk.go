@@ -19,7 +19,7 @@ import (
 
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // Souk is a souk dev in a process of its own, for measurements and tests.

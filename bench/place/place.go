@@ -15,15 +15,15 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/broker"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/decisionlog"
+	"github.com/soukhq/souk/store/journal/mem"
 )
 
 // Options say what is measured.

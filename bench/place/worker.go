@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/lifecycle"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // seller is a worker without a journal and without a runtime: its ledger is a real one, and a machine is started once

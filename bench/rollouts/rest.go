@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
 )
 
 // The limits for a service at rest.

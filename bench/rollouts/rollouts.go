@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // Options say how much is measured.

@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/bench/container"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait"
 )
 
 // wantSwitch is how long requests may be answered by old and new machines, in milliseconds.

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/server"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
 )
 
 const benchSubmitLong = `Start a souk of its own in a temporary directory and submit arrays of short

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/lifecycle"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/machine"
 )
 

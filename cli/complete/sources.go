@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	job "github.com/soukhq/souk/jobs"
+	job "github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

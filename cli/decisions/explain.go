@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

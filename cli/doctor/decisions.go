@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/soukhq/souk/check"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/cli/check"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/policy"
 )
 
 // doDecisions is souk doctor --decisions: it computes every decision of a souk's log again.

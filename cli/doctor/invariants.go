@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/soukhq/souk/check"
-	"github.com/soukhq/souk/check/history"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/check"
+	"github.com/soukhq/souk/cli/check/history"
 	"github.com/soukhq/souk/fault"
 )
 

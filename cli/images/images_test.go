@@ -19,17 +19,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/images"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/image"
-	"github.com/soukhq/souk/image/imagetest"
-	"github.com/soukhq/souk/image/remote"
-	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/runtime/image"
+	"github.com/soukhq/souk/runtime/image/imagetest"
+	"github.com/soukhq/souk/runtime/image/remote"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
 )
 
 // bar is a job's progress on a terminal, one line that is written over.

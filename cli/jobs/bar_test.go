@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/jobs"
 )
 
 func busyJob() *jobs.Job {

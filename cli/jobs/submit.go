@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
 	"github.com/soukhq/souk/machine"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/pace"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/pace"
 )
 
 // Output is where the printers of one command print. It is closed before the command ends.

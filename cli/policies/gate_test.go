@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/policy/whatif"
+	"github.com/soukhq/souk/core/policy/whatif"
 )
 
 // TestGates: a condition counts machines, or hundredths of those that were compared.

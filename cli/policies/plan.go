@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/policy"
 )
 
 func policyPlan(c *cli.Env) *cobra.Command {

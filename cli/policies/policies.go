@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/policy"
 )
 
 // Policy makes the command "souk policy".

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/quota"
 )
 
 // Namespace is "souk namespace".

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/api/manifest"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/manifest"
 )
 
 // defaultFile is the file that is deployed where none is named.

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/api/manifest"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/manifest"
 )
 
 // Releases makes the command "souk releases".

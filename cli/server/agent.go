@@ -15,13 +15,13 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/names"
+	"github.com/soukhq/souk/mesh/gossip"
+	"github.com/soukhq/souk/mesh/names"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // agentFlags are the flags of souk agent. Each is a key of its file, too: see readFile.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
-	"github.com/soukhq/souk/runtime/oci/hostnet/wgspace"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet/wgspace"
 )
 
 // helperCommand is the hidden command "souk wireguard NAME MTU": WireGuard in user space, which outlives the agent.

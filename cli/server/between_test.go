@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
 // TestNetworkBetween: a way that cannot be had is refused before anything is opened, and none is what nobody asked for.

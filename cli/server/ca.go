@@ -10,7 +10,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // CA makes the command "souk ca".

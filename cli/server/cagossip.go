@@ -9,8 +9,8 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/internal/wait"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 func cmdCARotateGossip(c *cli.Env, open openCA) *cobra.Command {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image/remote"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/image/remote"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
 )
 
 // containerFlags say how images are run, and where they come from.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decisionlog"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // devFlags are the flags of souk dev.

@@ -9,10 +9,10 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/disk"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/store/disk"
 )
 
 // lockMember makes this process the only one with a member's directory.

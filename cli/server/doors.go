@@ -15,9 +15,9 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/tlscert"
-	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/mesh/tlscert"
+	"github.com/soukhq/souk/runtime/hostnet"
 )
 
 // doorFlags say where the API is served beside the socket of this host.

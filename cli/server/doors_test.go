@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/soukhq/souk/runtime/oci/hostnet"
+	"github.com/soukhq/souk/runtime/hostnet"
 )
 
 // TestReachable: other hosts are told no address that leads nowhere from there, though it stands first: loopback, that of a

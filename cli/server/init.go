@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // Init makes the command "souk init".

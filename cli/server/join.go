@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/pki"
-	"github.com/soukhq/souk/wire"
+	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/mesh/wire"
 )
 
 // peersFile lists the gossip addresses that a member was told when it joined.

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/heap"
-	"github.com/soukhq/souk/sysmon"
+	"github.com/soukhq/souk/internal/heap"
+	"github.com/soukhq/souk/internal/sysmon"
 )
 
 // calm keeps small what this process takes beside its work, until ctx ends.

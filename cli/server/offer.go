@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/process/space"
+	"github.com/soukhq/souk/runtime/reaper/space"
 	"github.com/soukhq/souk/worker"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
+	"github.com/soukhq/souk/mesh/pki"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/pki"
 )
 
 // removeFlags have a souk end what it has for good, instead of running.

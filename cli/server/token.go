@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/member"
-	"github.com/soukhq/souk/pki"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // Token makes the command "souk token".

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/handover"
+	"github.com/soukhq/souk/internal/handover"
 	"github.com/soukhq/souk/node"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/handover"
+	"github.com/soukhq/souk/internal/handover"
 )
 
 // TestWhatCanTakeThePlace: a program that says that it is a souk, and no other; the reason of each says what it did.

@@ -26,7 +26,7 @@ name the file here, once. What is left of it is put aside, not removed, and the 
   worker/run/lives        its machines' programs are ended, and started again
   catalog.journal         apps, secrets, policies and namespaces are forgotten, but for what other members know
   jobs.journal            jobs and their results are forgotten
-  gossip/...              what was known of the other members is forgotten
+  mesh/gossip/...              what was known of the other members is forgotten
 
 Nothing is done until the next "souk agent" or "souk dev", which must not run meanwhile.`,
 		Example: "  souk agent without /var/lib/souk/worker/journal",

@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/policy"
 	"github.com/soukhq/souk/sim/ab"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // abFlags are the flags of souk sim ab.

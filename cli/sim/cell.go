@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/decisionlog"
-	"github.com/soukhq/souk/scheduler/mincost"
-	"github.com/soukhq/souk/scheduler/omega"
 	cellsim "github.com/soukhq/souk/sim/cell"
 	"github.com/soukhq/souk/sim/cellresults"
 	"github.com/soukhq/souk/sim/openb"
+	"github.com/soukhq/souk/sim/scheduler/mincost"
+	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // cmdSimCell returns the commands about workers with several resources.

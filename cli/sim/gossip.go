@@ -10,7 +10,7 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/mesh/gossip"
 	simgossip "github.com/soukhq/souk/sim/gossip"
 	"github.com/soukhq/souk/sim/ticks"
 )

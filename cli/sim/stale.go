@@ -11,7 +11,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/gossip"
+	"github.com/soukhq/souk/mesh/gossip"
 	"github.com/soukhq/souk/sim/stale"
 )
 

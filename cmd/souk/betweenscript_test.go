@@ -16,9 +16,9 @@ import (
 
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/internal/needs"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 )
 
 // scriptHost is a host of a script: a network namespace, held by a process in it, on one link with the others.

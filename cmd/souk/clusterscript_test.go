@@ -19,8 +19,8 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/wait"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 // scriptAgent is one agent of a script: its process, and how it is reached.

@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // The size of the crash test. Capacity is for fewer than are launched, so that some are refused.

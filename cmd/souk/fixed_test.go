@@ -11,11 +11,11 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 )
 
 // fixedSouk is an API that answers the same whenever it is asked, so that what is printed of it can be compared. It

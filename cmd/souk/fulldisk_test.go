@@ -14,11 +14,11 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/disk/disktest"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/jobs"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/store/disk/disktest"
 )
 
 // TestDiskFillsUp fills the disk of a souk that is at work, while clients launch and destroy, and something else takes

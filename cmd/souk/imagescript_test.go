@@ -9,7 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 )
 
 // scriptImage is an image whose program prints a text, and stays if it gets an argument.

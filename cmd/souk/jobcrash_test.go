@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/bench/live"
-	"github.com/soukhq/souk/jobs"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 // TestLongJobsOverKill9 kills souk five times at random moments in the middle of 500 tasks. In the end each task has one

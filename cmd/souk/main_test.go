@@ -15,8 +15,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/internal/atrest"
 	"github.com/soukhq/souk/internal/needs"
 	"github.com/soukhq/souk/runtime/oci"
 )

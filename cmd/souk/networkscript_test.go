@@ -10,10 +10,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/internal/needs"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
 )
 
 // envApart says that the test runs in a network namespace of its own, which is its host.

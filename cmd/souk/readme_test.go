@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/cli/server"
 	"github.com/soukhq/souk/internal/needs"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 const (

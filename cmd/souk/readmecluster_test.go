@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/internal/needs"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/internal/needs"
-	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
 // readmeHost is a host of README's cluster: namespaces of its own (network, mounts, processes, name) in which the

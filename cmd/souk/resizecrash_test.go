@@ -19,11 +19,11 @@ import (
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/image/imagetest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/cgroup/cgrouptest"
 )
 
 // The size of the test of resizes over kill -9.

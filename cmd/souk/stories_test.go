@@ -9,8 +9,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/internal/needs"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/bench/live"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 // sitter is a person at a terminal at which souk runs.

@@ -4,10 +4,10 @@ import (
 	"maps"
 	"time"
 
-	"github.com/soukhq/souk/backoff"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/cron"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
 )
 

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/soukhq/souk/catalog"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/gateway"
-	"github.com/soukhq/souk/journal/mem"
 	"github.com/soukhq/souk/runtime/fake"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/journal/mem"
 	"github.com/soukhq/souk/worker"
 )
 

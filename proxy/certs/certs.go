@@ -14,7 +14,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/tlscert"
+	"github.com/soukhq/souk/mesh/tlscert"
 )
 
 // Options say where certificates come from. Dir and Allowed are needed.

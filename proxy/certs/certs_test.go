@@ -25,8 +25,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/certs"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // lines is a log that tests read.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/tlscert"
+	"github.com/soukhq/souk/mesh/tlscert"
 )
 
 // Own files.

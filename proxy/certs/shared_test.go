@@ -14,8 +14,8 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/certs"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // gifts are what members give, who are asked for a certificate.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/caddyserver/certmagic"
 
-	"github.com/soukhq/souk/atrest"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/atrest"
 )
 
 // storage is certmagic's own storage of files, but for two things: keys are sealed where there is a key from outside,

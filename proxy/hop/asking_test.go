@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // kept returns a connection on which a request was answered, kept in conns, and its other end.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 func TestAConnectionIsUsedAgain(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // FuzzAnswer: whatever a backend says, Exchange ends, and what is passed on is one whole answer or is said to be

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/proxy/hop/hoptest"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // backend serves each connection by serve, which is given how many came before.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // pair returns two ends of a connection of TCP: as hop keeps it, and the other one.

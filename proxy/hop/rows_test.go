@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/proxy/hop"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // once answers each connection's first request by say, reads on until it is closed, and tells each head on heads.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/soukhq/souk/strangers"
+	"github.com/soukhq/souk/internal/strangers"
 )
 
 // Bounds of headers.

@@ -10,12 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // gadgets is a host with three nodes and no GPU.
 func gadgets() *recorded {
-	r := &recorded{files: fstest.MapFS{}, nodes: map[string]cgroup.Node{}}
+	r := &recorded{files: fstest.MapFS{}, nodes: map[string]devices.Number{}}
 	r.node("/dev/fuse", 10, 229)
 	r.node("/dev/loop-control", 10, 237)
 	r.node("/dev/full", 1, 7)

@@ -29,8 +29,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // Device is one that a machine can be given as a whole.
@@ -56,16 +54,16 @@ func (d *Device) key() string {
 	case n == 0:
 		return ""
 	case strings.HasPrefix(d.ID, "MIG-"): // its GPU's node is that of others, too
-		return string(cgroup.Deny(kernels(d.Nodes[n-1:])))
+		return string(Deny(kernels(d.Nodes[n-1:])))
 	}
-	return string(cgroup.Deny(kernels(d.Nodes[:1])))
+	return string(Deny(kernels(d.Nodes[:1])))
 }
 
 // Node is a device's file.
 type Node struct {
-	Path   string      `json:"path"` // as a machine sees it, below /dev
-	Host   string      `json:"host"` // on the host
-	Kernel cgroup.Node `json:"kernel"`
+	Path   string `json:"path"` // as a machine sees it, below /dev
+	Host   string `json:"host"` // on the host
+	Kernel Number `json:"kernel"`
 }
 
 // Mount is a file or directory of the host that a container sees, to read.
@@ -128,7 +126,7 @@ func nodeAt(path string) (Node, error) {
 	if kind != unix.S_IFCHR && kind != unix.S_IFBLK {
 		return Node{}, &fs.PathError{Op: "stat", Path: path, Err: errNoDevice}
 	}
-	return Node{Path: path, Host: path, Kernel: cgroup.Node{Block: kind == unix.S_IFBLK,
+	return Node{Path: path, Host: path, Kernel: Number{Block: kind == unix.S_IFBLK,
 		Major: int64(unix.Major(st.Rdev)), Minor: int64(unix.Minor(st.Rdev))}}, nil
 }
 
@@ -241,8 +239,8 @@ func validKind(model string) string {
 }
 
 // kernels lists the nodes of devices as the kernel knows them.
-func kernels(nodes []Node) []cgroup.Node {
-	out := make([]cgroup.Node, len(nodes))
+func kernels(nodes []Node) []Number {
+	out := make([]Number, len(nodes))
 	for i, n := range nodes {
 		out[i] = n.Kernel
 	}
@@ -251,14 +249,14 @@ func kernels(nodes []Node) []cgroup.Node {
 
 // Denied returns what a machine may not use that holds the devices of these ids: the nodes of all others, and those
 // that only who holds one of them needs.
-func (f *Found) Denied(held []string) cgroup.Denied {
-	var may []cgroup.Node
+func (f *Found) Denied(held []string) Denied {
+	var may []Number
 	for i := range f.Devices {
 		if slices.Contains(held, f.Devices[i].ID) {
 			may = append(may, kernels(f.Devices[i].Nodes)...)
 		}
 	}
-	var deny []cgroup.Node
+	var deny []Number
 	for i := range f.Devices {
 		for _, n := range kernels(f.Devices[i].Nodes) {
 			if !slices.Contains(may, n) {
@@ -267,18 +265,18 @@ func (f *Found) Denied(held []string) cgroup.Denied {
 		}
 	}
 	for _, major := range f.majors {
-		one := func(n cgroup.Node) bool { return !n.Block && n.Major == major }
+		one := func(n Number) bool { return !n.Block && n.Major == major }
 		if !slices.ContainsFunc(may, one) {
-			deny = append(slices.DeleteFunc(deny, one), cgroup.Node{Major: major, Minor: cgroup.AnyMinor})
+			deny = append(slices.DeleteFunc(deny, one), Number{Major: major, Minor: AnyMinor})
 			continue
 		}
 		for _, minor := range minors(f.uvm == major) { // a hole cannot be made in what is denied as a whole
-			if n := (cgroup.Node{Major: major, Minor: minor}); !slices.Contains(may, n) {
+			if n := (Number{Major: major, Minor: minor}); !slices.Contains(may, n) {
 				deny = append(deny, n)
 			}
 		}
 	}
-	return cgroup.Deny(deny)
+	return Deny(deny)
 }
 
 // minors are the numbers of a driver's nodes that are denied one by one to who may use some of them, whether they are

@@ -20,13 +20,12 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // recorded is a host as a tree of files, its nodes, and what its programs say.
 type recorded struct {
 	files fstest.MapFS
-	nodes map[string]cgroup.Node
+	nodes map[string]devices.Number
 	says  map[string]string // by command line
 }
 
@@ -35,7 +34,7 @@ func (r *recorded) file(path, text string) {
 }
 
 func (r *recorded) node(path string, major, minor int64) {
-	r.nodes[path] = cgroup.Node{Major: major, Minor: minor}
+	r.nodes[path] = devices.Number{Major: major, Minor: minor}
 	r.file(path, "")
 }
 
@@ -66,7 +65,7 @@ const (
 
 // aBareVM is a machine that was looked at: Ubuntu 24.04, driver 580.159.04, no specification, no DRM.
 func aBareVM() *recorded {
-	r := &recorded{files: fstest.MapFS{}, nodes: map[string]cgroup.Node{}, says: map[string]string{}}
+	r := &recorded{files: fstest.MapFS{}, nodes: map[string]devices.Number{}, says: map[string]string{}}
 	r.file("/proc/driver/nvidia/gpus/0000:00:06.0/information", `Model: 		 NVIDIA H200
 IRQ:   		 41
 GPU UUID: 	 `+h200+`
@@ -290,7 +289,7 @@ func TestDenied(t *testing.T) {
 	f := h.Find(t.Context())
 	rapid.Check(t, func(t *rapid.T) {
 		var held []string
-		may := map[cgroup.Node]bool{}
+		may := map[devices.Number]bool{}
 		for _, d := range f.Devices {
 			if rapid.Bool().Draw(t, d.ID) {
 				held = append(held, d.ID)
@@ -302,8 +301,8 @@ func TestDenied(t *testing.T) {
 		denied := strings.Split(string(f.Denied(held)), "\n")
 		for _, d := range f.Devices {
 			for _, n := range d.Nodes {
-				exact := string(cgroup.Deny([]cgroup.Node{n.Kernel}))
-				all := string(cgroup.Deny([]cgroup.Node{{Major: n.Kernel.Major, Minor: cgroup.AnyMinor}}))
+				exact := string(devices.Deny([]devices.Number{n.Kernel}))
+				all := string(devices.Deny([]devices.Number{{Major: n.Kernel.Major, Minor: devices.AnyMinor}}))
 				if is := slices.Contains(denied, exact) || slices.Contains(denied, all); is == may[n.Kernel] {
 					t.Errorf("holding %v, %s is denied: %v", held, n.Path, is)
 				}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/process/cgroup"
 )
 
 // Options of a set.
@@ -133,7 +132,7 @@ func offered(d Device, health string) cluster.GPU {
 }
 
 // Denied returns what a machine may not use that holds the devices of these ids.
-func (s *Set) Denied(held []string) cgroup.Denied {
+func (s *Set) Denied(held []string) Denied {
 	if s == nil {
 		return ""
 	}

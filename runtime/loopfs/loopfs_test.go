@@ -17,8 +17,8 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/needs"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime/loopfs"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestMain is, with these variables, the process that is killed while it copies.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/process/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
 // TestAbleWithoutCgroups: a host on which souk can make no cgroups offers no containers, which its reaper would refuse.

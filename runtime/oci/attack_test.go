@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
-	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/image"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
 // TestAContainerIsApart: what a container's root tries against the host, and against what keeps it apart. Each is the

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/oci/spec"
-	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
 // BenchmarkStart measures a container's start, from the call until its program has been executed, and beside it, in

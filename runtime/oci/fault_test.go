@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // TestLongKilledAtAnyMoment: while containers are started, ended and removed, the reaper and the OCI runtime's programs are

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/oci/spec"
+	"github.com/soukhq/souk/runtime/image"
+	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
 // defaultPath is the PATH of an image that says none.

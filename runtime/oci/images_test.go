@@ -11,10 +11,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/image"
-	"github.com/soukhq/souk/image/imagetest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/image"
+	"github.com/soukhq/souk/runtime/image/imagetest"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
 )

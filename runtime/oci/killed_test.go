@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // TestTheReaperDiesInAStart: the reaper is killed, once, at each step of a container's start. Only where the program may

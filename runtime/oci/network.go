@@ -4,13 +4,13 @@ import (
 	"net/netip"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
-	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // Network is what containers are connected to.

@@ -18,12 +18,12 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/internal/needs"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/oci"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // host is a network namespace that a reaper takes for the host's, so that no test changes the real one.

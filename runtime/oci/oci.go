@@ -24,9 +24,9 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/oci/engine"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/reaper/engine"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // Image is what a container is made of. Its layers stay as they are while it is used.

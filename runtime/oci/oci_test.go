@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
 	"github.com/soukhq/souk/runtime/runtimetest"
 )
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/reach"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // TestWhereAServerListens: a server in a container is reached from its host on whichever kind of address it listens,

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // Hibernate suspends a container by runsc to disk. What it had in memory lies there in clear, so a worker whose secrets

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/oci/engine"
-	"github.com/soukhq/souk/runtime/oci/spec"
-	"github.com/soukhq/souk/runtime/process/space"
-	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/reaper/engine"
+	"github.com/soukhq/souk/runtime/reaper/space"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
 // tryPatience bounds how long a runtime may take to run a container whose program ends at once. It takes 20 ms, runsc

@@ -12,7 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/oci/engine"
+	"github.com/soukhq/souk/runtime/reaper/engine"
 )
 
 // least is the oldest version of an OCI runtime that is used, and why.

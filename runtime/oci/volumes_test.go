@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/runtime/loopfs"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/users"
+	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
 // volumeUser has one machine after another use a volume.

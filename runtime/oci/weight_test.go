@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/oci"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
+	"github.com/soukhq/souk/runtime/reaper/cgroup/cgrouptest"
 )
 
 // TestSameShare: a container has the weight and the quota that souk sets, whatever makes it, as a program of the host

@@ -10,8 +10,8 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/pty"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
 // attach shows a machine's terminal. What is typed goes there by its near end, which souk has a copy of; what is

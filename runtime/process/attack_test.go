@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 func asRoot(t *testing.T) {

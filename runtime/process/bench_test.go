@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // lasting runs until it is killed and costs little.

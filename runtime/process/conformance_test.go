@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
 	"github.com/soukhq/souk/runtime/runtimetest"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/loopfs"
-	"github.com/soukhq/souk/runtime/oci/container"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/container"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // Bounds of one copy.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/devices/devicestest"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // opened is a script that names those of the devices of devicestest that it can open.

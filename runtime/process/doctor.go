@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/cgroup"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // Examine says what this host gives machines and what it lacks.

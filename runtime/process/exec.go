@@ -16,8 +16,8 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/pty"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
 // tailPatience is how long output is read on after a command has ended, when something it started holds its pipes.

@@ -19,13 +19,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/runtime/process/space"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
 // bootLine is a line of the lives file that says that the host went down meanwhile and came up again.

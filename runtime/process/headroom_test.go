@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // TestNoProcessesLeft: the worker's machines have taken every process that there may be. Starts are refused while that

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // HostUse tells what all that runs on this host uses, as the kernel counts it.

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/unixsock"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/unixsock"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // link keeps one connection to the reaper, and the reaper itself alive.

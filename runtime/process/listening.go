@@ -5,7 +5,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 var (

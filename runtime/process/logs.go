@@ -8,9 +8,9 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/output"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
 // Logs reads the machine's log files. With Follow the reaper says when there is more, so nothing is polled. The end of

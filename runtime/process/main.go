@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/soukhq/souk/heap"
-	"github.com/soukhq/souk/runtime/process/keeper"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/internal/heap"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/keeper"
 )
 
 // What a reaper is told besides its directory.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // TestAMovedDirectory: the directory is renamed while a machine runs and souk does not, whether the reaper runs on or

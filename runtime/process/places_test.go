@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // follow follows a machine's log over a connection of its own, which stays open, and returns the reaper's first answer.

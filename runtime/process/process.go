@@ -49,7 +49,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/process/reaper"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // Options of a process runtime.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 func TestMain(m *testing.M) {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/process/cgroup/cgrouptest"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/cgroup/cgrouptest"
 )
 
 // TestShapesAreHeld: what no number of CPUs amounts to is a limit all the same, as seen from outside.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/sysmon"
+	"github.com/soukhq/souk/internal/sysmon"
+	"github.com/soukhq/souk/runtime/reaper"
 )
 
 // spawnPatience bounds how long a new reaper may take until it listens.

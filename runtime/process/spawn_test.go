@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/unixsock"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // TestNoRoomForAReaper: a worker that may have no more processes now has nothing to be put right on it, so who asks is

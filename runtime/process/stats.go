@@ -10,12 +10,12 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/oci/engine"
-	"github.com/soukhq/souk/runtime/process/cgroup"
-	"github.com/soukhq/souk/runtime/process/frame"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/runtime/process/reaper"
-	"github.com/soukhq/souk/runtime/process/space"
+	"github.com/soukhq/souk/runtime/reaper"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/engine"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
 // inside is what runs of a machine.

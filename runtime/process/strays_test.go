@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // leaves returns a machine that leaves a process behind which has left its session, its parents and its directory, and

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // borrow opens every descriptor that a process has, as a child of it has them that stopped between fork and exec.

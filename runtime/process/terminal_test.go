@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/process"
-	"github.com/soukhq/souk/runtime/process/keeper"
-	"github.com/soukhq/souk/runtime/process/proc"
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/keeper"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // keeperOf finds the keeper of terminals of a directory; 0 when there is none.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // otherBuild copies this program to one that counts as another build.

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/oci/hostnet/netplan"
-	"github.com/soukhq/souk/runtime/process/cgroup"
-	"github.com/soukhq/souk/runtime/process/frame"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
 // Prepare makes the machine's directories.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/process/proc"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // lookAgain bounds how often the host's processes are walked over.

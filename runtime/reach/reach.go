@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/runtime/oci/hostnet"
-	"github.com/soukhq/souk/wait"
+	"github.com/soukhq/souk/runtime/hostnet"
 )
 
 // maxKnown bounds the machines of which a Dialer remembers something. Beyond it all is forgotten, which costs each of

@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/loopfs"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 func testEnvironment(h *harness) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // Subject is a runtime under test with nothing in it.

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 func testExec(h *harness) {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/wait/waittest"
 )
 
 // testTerminal: a terminal shows both streams as one, with lines that end as a screen wants them.

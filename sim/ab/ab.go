@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/placement"
 )
 
 // MaxMoves is how many moves a report lists; all are counted.

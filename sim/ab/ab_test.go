@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decision/decisiontest"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/decision/decisiontest"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/sim/ab"
 )
 

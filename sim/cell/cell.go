@@ -11,7 +11,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler/omega"
+	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

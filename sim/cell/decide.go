@@ -1,7 +1,7 @@
 package cell
 
 import (
-	"github.com/soukhq/souk/scheduler/omega"
+	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

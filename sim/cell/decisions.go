@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler/omega"
+	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/trace"
 )
 

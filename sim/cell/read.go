@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler/omega"
+	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

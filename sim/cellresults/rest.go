@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/soukhq/souk/scheduler/fgd"
-	"github.com/soukhq/souk/scheduler/mincost"
+	"github.com/soukhq/souk/core/placement/fgd"
 	"github.com/soukhq/souk/sim/openb"
+	"github.com/soukhq/souk/sim/scheduler/mincost"
 )
 
 // Lists reads the workers and tasks of an openb evaluation.

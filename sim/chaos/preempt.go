@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

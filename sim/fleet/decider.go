@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/placement/index"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/placement/index"
 )
 
 // Decider makes one decision after another over a fleet: it picks a worker, enters the grant, and lets machines end.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/placement"
 )
 
 // Options is what to make.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/placement"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/sim/fleet"
 )
 

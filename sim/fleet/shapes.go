@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/placement"
 )
 
 // shape is requests that differ in nothing but app, image and machine.

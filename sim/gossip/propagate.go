@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/broadcast"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/registry"
+	"github.com/soukhq/souk/core/broadcast"
+	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

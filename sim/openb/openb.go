@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/soukhq/souk/core/placement/fgd"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler/fgd"
 )
 
 // Load is how much GPU arrives in a run, as a share of all there is.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ulikunitz/xz"
 
-	"github.com/soukhq/souk/scheduler/fgd"
+	"github.com/soukhq/souk/core/placement/fgd"
 	"github.com/soukhq/souk/sim/openb"
 	"github.com/soukhq/souk/sim/trace/tracetest"
 )

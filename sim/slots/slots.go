@@ -11,8 +11,8 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/scheduler"
-	"github.com/soukhq/souk/scheduler/flow"
+	"github.com/soukhq/souk/sim/scheduler"
+	"github.com/soukhq/souk/sim/scheduler/flow"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
 )

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/placement/index"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/market"
-	"github.com/soukhq/souk/placement"
-	"github.com/soukhq/souk/placement/index"
 	"github.com/soukhq/souk/sim/gossip"
 	"github.com/soukhq/souk/sim/ticks"
 )

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/decision"
+	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )

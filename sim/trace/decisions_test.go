@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/decision"
-	"github.com/soukhq/souk/decision/decisiontest"
-	"github.com/soukhq/souk/decisionlog"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/decision/decisiontest"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/placement"
 	"github.com/soukhq/souk/sim/trace"
+	"github.com/soukhq/souk/store/decisionlog"
 )
 
 // TestTheDecisionLogIsATrace writes a log as souk does, and reads it as a trace: the folder, one file, and a torn one.

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/core/routing"
 )
 
 // Draw draws a load of at most two minutes: bursts, waves and trickles, at one entry or at all. The run goes on for two

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/core/routing"
 )
 
 // take has a machine serve a request, or sends it back with a correction.

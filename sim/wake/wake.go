@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/routing"
+	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/sim/wake"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/wait/waittest"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 // Client is a connection to a server. What goes wrong fails the test and does not end it, so that a client may be in a

@@ -1,0 +1,361 @@
+package decision
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// MaxChanges is how many changes Nearest proposes.
+const MaxChanges = 5
+
+// Limits say to what a request can be lowered, so that what is proposed can be asked for.
+type Limits struct {
+	Least cluster.Resources // of each dimension
+	Grain cluster.Resources // amounts are its multiples; 0: any amount
+}
+
+// What each kind of step costs: less of something by the share that goes, beside a little for doing it at all. What an
+// operator must do costs more than what whoever asks can do.
+func cost(s *Step) float64 {
+	switch s.Kind {
+	case Less:
+		return 0.1 + float64(s.From-s.To)/float64(max(1, s.From))
+	case Wait:
+		return 0.3
+	case Evict:
+		return 0.5 + 0.1*float64(s.Machines)
+	case DropSpread:
+		return 0.6
+	case AddRegion, DropNear:
+		return 0.8
+	case AnyGPU:
+		return 0.9
+	case Tolerate, SetLabel:
+		return 1.2
+	case Uncordon:
+		return 1.5
+	}
+	return 1
+}
+
+// Nearest gives the smallest changes that would let a request fit which no worker takes, cheapest first, none of them
+// dominated: there is no other that does the same with less. Each is verified: applied, policy p's judge says yes on
+// the worker it names. It is empty when the request fits somewhere, and when nothing that it knows would help.
+//
+// For each worker the failing clauses say which steps there are; room is made either by asking for less or by evicting
+// lower ranks. The time is in proportion to the workers, with a few judgements for each.
+func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits Limits) []Change {
+	best := map[string]*Change{}
+	for i := range view.Workers {
+		w := &view.Workers[i]
+		v := placement.JudgeAt(&r, w)
+		if pv := p.Judge(&r, w); pv.Fits {
+			return nil
+		}
+		for _, evict := range []bool{false, true} {
+			c, ok := mend(&r, w, v, p, limits, evict)
+			if !ok {
+				continue
+			}
+			key := c.key()
+			switch old := best[key]; {
+			case old == nil:
+				best[key] = &c
+			case c.below(old):
+				c.Also = old.Also + 1
+				best[key] = &c
+			default:
+				old.Also++
+			}
+		}
+	}
+	out := make([]Change, 0, len(best))
+	for _, c := range best {
+		dominated := false
+		for _, o := range best {
+			dominated = dominated || (o != c && o.dominates(c))
+		}
+		if !dominated {
+			c.Text = c.text(&r)
+			out = append(out, *c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.key(), b.key()))
+	})
+	return out[:min(len(out), MaxChanges)]
+}
+
+// mend makes the change for one worker, room made by eviction or by asking for less.
+func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits,
+	evict bool) (Change, bool) {
+	c := Change{Worker: w.Worker}
+	if v.Fits {
+		return c, false // a filter of the policy says no, and that is no matter of the request
+	}
+	if !constraints(r, w, v, &c) {
+		return c, false
+	}
+	// What is left is room: judge again with the constraints out of the way.
+	for range 2 * (len(r.Resources.Dims()) + 1) {
+		r2, w2 := c.Apply(*r, *w)
+		left := p.Judge(&r2, &w2)
+		if left.Fits {
+			break
+		}
+		var ok bool
+		if evict {
+			ok = c.evictOneMore(&r2, &w2)
+		} else {
+			ok = c.lower(&r2, &w2, left.Failing[0].Code, left.Failing[0].Wanted, limits)
+		}
+		if !ok {
+			return c, false
+		}
+	}
+	r2, w2 := c.Apply(*r, *w)
+	if evict != slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Evict }) || !p.Judge(&r2, &w2).Fits {
+		return c, false
+	}
+	slices.SortFunc(c.Steps, func(a, b Step) int { return cmp.Compare(a.key(), b.key()) })
+	for i := range c.Steps {
+		c.Cost += cost(&c.Steps[i])
+	}
+	return c, true
+}
+
+// constraints adds a step for each failing clause that is no matter of room; false when one cannot be mended.
+func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c *Change) bool {
+	steps := map[string]Step{}
+	add := func(s Step) { steps[s.key()] = s }
+	for _, f := range v.Failing {
+		switch f.Code {
+		case placement.CodeState:
+			add(Step{Kind: Uncordon, Name: string(w.State)})
+		case placement.CodeStartRate:
+			add(Step{Kind: Wait})
+		case placement.CodeRegion:
+			add(Step{Kind: AddRegion, Name: string(w.Region)})
+		case placement.CodeGPUKind:
+			if ofKind(r, w) == 0 { // else fewer of them would do
+				add(Step{Kind: AnyGPU})
+			}
+		case placement.CodeVolume, placement.CodeAttached, placement.CodePolicy, placement.CodeMachines, CodeQuota:
+			return false
+		}
+	}
+	for i := range r.Scheduling.Require {
+		q := &r.Scheduling.Require[i]
+		if got, there := w.Attribute(q.Attribute); q.Of(got, there) != cluster.Met {
+			add(Step{Kind: DropRequire, Index: i})
+		}
+	}
+	for i := range w.Require {
+		q := &w.Require[i]
+		if got, there := r.Label(q.Attribute); q.Of(got, there) != cluster.Met {
+			if (q.Op != cluster.Equal && q.Op != cluster.In) || len(q.Values) == 0 || builtin(q.Attribute) {
+				return false
+			}
+			add(Step{Kind: SetLabel, Name: q.Attribute, Value: q.Values[0].String()})
+		}
+	}
+	for _, name := range w.Reserved {
+		if !slices.Contains(r.Scheduling.Tolerate, name) {
+			add(Step{Kind: Tolerate, Name: name})
+		}
+	}
+	neighbours(r, w, add)
+	for _, s := range steps {
+		c.Steps = append(c.Steps, s)
+	}
+	return true
+}
+
+// neighbours adds the affinities and spreads that fail, each judged alone.
+func neighbours(r *placement.Request, w *cluster.Record, add func(Step)) {
+	alone := placement.Request{App: r.App, Machine: r.Machine}
+	for i := range r.Scheduling.Affinity {
+		one := alone
+		one.Scheduling.Affinity = r.Scheduling.Affinity[i : i+1]
+		if i < len(r.Fleet.Affinity) {
+			one.Fleet.Affinity = r.Fleet.Affinity[i : i+1]
+		}
+		if fails(&one, w, placement.CodeAffinity, placement.CodeAntiAffinity) {
+			add(Step{Kind: DropNear, Index: i})
+		}
+	}
+	for i := range r.Scheduling.Spread {
+		one := alone
+		one.Scheduling.Spread = r.Scheduling.Spread[i : i+1]
+		if i < len(r.Fleet.Spread) {
+			one.Fleet.Spread = r.Fleet.Spread[i : i+1]
+		}
+		if fails(&one, w, placement.CodeSpread) {
+			add(Step{Kind: DropSpread, Index: i})
+		}
+	}
+}
+
+func fails(r *placement.Request, w *cluster.Record, codes ...string) bool {
+	for _, f := range placement.JudgeAt(r, w).Failing {
+		if slices.Contains(codes, f.Code) {
+			return true
+		}
+	}
+	return false
+}
+
+// builtin says whether a label is one that labels cannot set.
+func builtin(name string) bool {
+	return slices.Contains([]string{"app", "namespace", "band", "priority", "image", "gpu_kind"}, name)
+}
+
+// lower asks for less of the dimension that a clause names, to the most that is free.
+func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted string, limits Limits) bool {
+	dim, free := code, w.Free()
+	to := free.Get(dim)
+	switch code {
+	case placement.CodeHeadroom:
+		if _, err := fmt.Sscan(wanted, &dim); err != nil { // "memory 512 MiB beside ..."
+			return false
+		}
+		to = free.Get(dim) - w.Headroom.Get(dim)
+	case placement.CodePromised:
+		if _, err := fmt.Sscan(wanted, &dim); err != nil { // "memory 512 MiB"
+			return false
+		}
+		to = w.Promisable(dim) - w.Used.Get(dim) - w.Promised.Get(dim)
+		if to < max(1, limits.Least.Get(dim)) {
+			c.Steps = append(c.Steps, Step{Kind: NoWake})
+			return true
+		}
+	case placement.CodeGPUDevice:
+		dim, to = "gpu", largestDevices(r, w)
+	case placement.CodeGPUKind:
+		dim, to = "gpu", ofKind(r, w)
+	}
+	if grain := limits.Grain.Get(dim); grain > 1 {
+		to -= to % grain
+	}
+	return c.less(r, dim, to, limits)
+}
+
+// less asks for so much of a dimension; false when that is nothing, too little, or no less than before.
+func (c *Change) less(r *placement.Request, dim string, to int64, limits Limits) bool {
+	from := r.Resources.Get(dim)
+	if to <= 0 || to < limits.Least.Get(dim) || to >= from {
+		return false
+	}
+	for i := range c.Steps {
+		if s := &c.Steps[i]; s.Kind == Less && s.Dim == dim {
+			s.To = min(s.To, to)
+			return true
+		}
+	}
+	step := Step{Kind: Less, Dim: dim, From: from, To: to}
+	if grain := limits.Grain.Get(dim); grain > 1 {
+		step.Each = grain
+	}
+	c.Steps = append(c.Steps, step)
+	return true
+}
+
+// ofKind gives how much GPU the worker has of the kind that is asked for.
+func ofKind(r *placement.Request, w *cluster.Record) (all int64) {
+	for _, g := range w.GPUs {
+		if r.GPUKind == "" || g.Kind == r.GPUKind {
+			all += 1000
+		}
+	}
+	return all
+}
+
+// largestDevices gives the most GPU that one request could have there: whole devices, else the largest part of one.
+func largestDevices(r *placement.Request, w *cluster.Record) int64 {
+	var whole, part int64
+	for _, g := range w.GPUs {
+		if r.GPUKind != "" && g.Kind != r.GPUKind {
+			continue
+		}
+		if g.Free >= 1000 {
+			whole += 1000
+		}
+		part = max(part, g.Free)
+	}
+	return max(whole, min(part, 1000))
+}
+
+// evictOneMore evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries,
+// so it makes no room on GPUs that are told apart.
+func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
+	if r.Resources.GPU > 0 && len(w.GPUs) > 0 {
+		return false
+	}
+	at := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Kind == Evict })
+	last := -1
+	if at >= 0 {
+		last = c.Steps[at].Rank
+	}
+	for _, e := range w.Evictable {
+		if e.Rank <= last || e.Rank >= r.Scheduling.Rank() || e.Machines == 0 {
+			continue
+		}
+		if at < 0 {
+			c.Steps = append(c.Steps, Step{Kind: Evict})
+			at = len(c.Steps) - 1
+		}
+		s := &c.Steps[at]
+		s.Rank, s.Machines, s.Frees = e.Rank, s.Machines+e.Machines, s.Frees.Add(e.Resources)
+		return true
+	}
+	return false
+}
+
+// key is equal for changes that do the same kinds of things to the same parts of the request.
+func (c *Change) key() string {
+	out := ""
+	for i := range c.Steps {
+		out += c.Steps[i].key() + ";"
+	}
+	return out
+}
+
+func (s *Step) key() string {
+	switch s.Kind {
+	case Evict, Wait, Uncordon, AnyGPU, NoWake:
+		return string(s.Kind)
+	case Less:
+		return string(s.Kind) + " " + s.Dim
+	}
+	return fmt.Sprintf("%s %s %d %s", s.Kind, s.Name, s.Index, s.Value)
+}
+
+// below says whether c, of the same key as o, is the one to propose.
+func (c *Change) below(o *Change) bool {
+	if c.dominates(o) {
+		return true
+	}
+	return !o.dominates(c) && (c.Cost < o.Cost || (c.Cost == o.Cost && c.Worker < o.Worker))
+}
+
+// dominates says whether c does a part of what o does, each step no larger, and something less.
+func (c *Change) dominates(o *Change) bool {
+	smaller := len(c.Steps) < len(o.Steps)
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		j := slices.IndexFunc(o.Steps, func(t Step) bool { return t.key() == s.key() })
+		if j < 0 {
+			return false
+		}
+		t := &o.Steps[j]
+		if s.From-s.To > t.From-t.To || s.Machines > t.Machines {
+			return false
+		}
+		smaller = smaller || s.From-s.To < t.From-t.To || s.Machines < t.Machines
+	}
+	return smaller
+}

@@ -1,0 +1,195 @@
+package decision
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Recorded gives a version of a worker's record, as the log has it.
+type Recorded func(cluster.WorkerID, Ref) (cluster.Record, bool)
+
+// Verify computes a decision again: every clause, every score and its terms, what each refusal said, and whom the buyer
+// would ask in which order. It lists what differs from what was recorded, and nothing when all is as it was. p must be
+// the policy that the decision names.
+func Verify(d *Decision, at Recorded, p placement.Policy) []string {
+	v := verifier{d: d, at: at, p: p}
+	if d.Own != nil {
+		v.own()
+		return v.wrong
+	}
+	for i := range d.Considered {
+		v.candidate(&d.Considered[i])
+	}
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		if w, ok := v.record(g.Example, g.Ref); ok {
+			v.clauses(string(g.Example), p.Judge(&d.Request, &w).Failing, g.Failing)
+		}
+	}
+	for i := range d.Asks {
+		a := &d.Asks[i]
+		if a.Healed == nil || len(a.Failing) == 0 {
+			continue
+		}
+		if w, ok := v.record(a.Worker, *a.Healed); ok {
+			v.clauses("the refusal of "+string(a.Worker), placement.JudgeAt(&d.Request, &w).Failing, a.Failing)
+		}
+	}
+	if d.Strategy == Direct && d.Evaluated == 0 && d.Candidates == 0 && p.Best <= 1 && len(v.wrong) == 0 {
+		v.replay()
+	}
+	return v.wrong
+}
+
+// own computes again what a machine's own worker said to it.
+func (v *verifier) own() {
+	for i := range v.d.Considered {
+		c := &v.d.Considered[i]
+		w, ok := v.record(cluster.WorkerID(c.Worker), c.Ref)
+		if !ok {
+			continue
+		}
+		got := v.d.Own.Judge(v.d.Request, w)
+		v.clauses(c.Worker, got.Failing, c.Failing)
+		if got.Fits != c.Fits || got.Fits {
+			v.say("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded", c.Worker,
+				c.Fits, got.Fits)
+		}
+	}
+}
+
+type verifier struct {
+	d     *Decision
+	at    Recorded
+	p     placement.Policy
+	wrong []string
+}
+
+func (v *verifier) say(format string, args ...any) {
+	v.wrong = append(v.wrong, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) record(worker cluster.WorkerID, ref Ref) (cluster.Record, bool) {
+	w, ok := v.at(worker, ref)
+	if !ok {
+		v.say("the log has no record of %s at version %d of incarnation %d", worker, ref.Version, ref.Incarnation)
+	}
+	return w, ok
+}
+
+func (v *verifier) clauses(who string, got, recorded []machine.Clause) {
+	if !slices.Equal(got, recorded) {
+		v.say("%s: recorded %v, and the judge says %v", who, recorded, got)
+	}
+}
+
+func (v *verifier) candidate(c *Considered) {
+	w, ok := v.record(cluster.WorkerID(c.Worker), c.Ref)
+	if !ok {
+		return
+	}
+	verdict := v.p.Judge(&v.d.Request, &w)
+	v.clauses(c.Worker, verdict.Failing, c.Failing)
+	if verdict.Fits != c.Fits {
+		v.say("%s: fits is recorded as %v, and the judge says %v", c.Worker, c.Fits, verdict.Fits)
+	}
+	if !c.Fits || !verdict.Fits {
+		return
+	}
+	score, terms := v.p.Score(v.d.Request, w)
+	if score != c.Score || !slices.Equal(terms, c.Terms) {
+		v.say("%s: the score is recorded as %v %v, and is %v %v", c.Worker, c.Score, c.Terms, score, terms)
+	}
+}
+
+// View gives the workers that a decision recorded, as the buyer knew them when it began, in the order of their ids.
+// It is the whole view when the decision is Complete.
+func View(d *Decision, at Recorded) (cluster.View, bool) {
+	refs := map[cluster.WorkerID]Ref{}
+	for i := range d.Considered {
+		refs[cluster.WorkerID(d.Considered[i].Worker)] = d.Considered[i].Ref
+	}
+	for i := range d.Groups {
+		if _, there := refs[d.Groups[i].Example]; !there {
+			refs[d.Groups[i].Example] = d.Groups[i].Ref
+		}
+	}
+	for i := len(d.Asks) - 1; i >= 0; i-- { // the first ask of a worker counts: later ones know its refusal
+		refs[d.Asks[i].Worker] = d.Asks[i].Ref
+	}
+	view := cluster.View{At: d.At}
+	for _, id := range slices.Sorted(maps.Keys(refs)) {
+		w, ok := at(id, refs[id])
+		if !ok {
+			return view, false
+		}
+		view.Workers = append(view.Workers, w)
+	}
+	return view, true
+}
+
+// replay has a buyer go through the decision again, with the answers that were recorded.
+func (v *verifier) replay() {
+	d := v.d
+	view, ok := View(d, v.at)
+	if !ok {
+		v.say("the log lacks records of workers that were asked")
+		return
+	}
+	b := market.NewBuyer(d.Request, view, v.p)
+	out := b.Step(market.In{})
+	for i := range d.Asks {
+		a := &d.Asks[i]
+		if out.Done || out.Ask != a.Worker {
+			v.say("ask %d went to %s, and the buyer would ask %q", i+1, a.Worker, out.Ask)
+			return
+		}
+		if out, ok = v.answer(b, a); !ok {
+			return
+		}
+	}
+	switch {
+	case d.Outcome == Broken:
+	case !out.Done:
+		v.say("the decision ended, and the buyer would ask %s", out.Ask)
+	case (out.Err == nil) != (d.Outcome == Placed):
+		v.say("the outcome is recorded as %s, and the buyer ends with: %v", d.Outcome, out.Err)
+	case d.Outcome == Ambiguous && fault.CodeOf(out.Err) != "ambiguous":
+		v.say("the outcome is recorded as ambiguous, and the buyer ends with: %v", out.Err)
+	}
+}
+
+// answer gives the buyer the recorded answer to an ask.
+func (v *verifier) answer(b *market.Buyer, a *Ask) (market.Out, bool) {
+	in := market.In{Worker: a.Worker}
+	switch a.Result {
+	case market.ResultGranted:
+		in.Granted = true
+	case market.ResultRefused:
+		in.Refused = &market.Refusal{Verdict: placement.Verdict{Failing: a.Failing}}
+		if a.Healed != nil {
+			w, ok := v.record(a.Worker, *a.Healed)
+			if !ok {
+				return market.Out{}, false
+			}
+			in.Refused.Record = w
+		}
+	case market.ResultLost:
+		in.Lost = true
+		for range market.MaxLost {
+			if out := b.Step(in); out.Done {
+				return out, true
+			}
+		}
+	default:
+		in.Failed = fault.New(fault.Invalid, "recorded", "as recorded")
+	}
+	return b.Step(in), true
+}

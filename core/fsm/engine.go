@@ -1,0 +1,358 @@
+package fsm
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Await is the Kind a step's Do answers when it has nothing to ask for and waits for the host's facts to change: the
+// engine evaluates Do again at each Notify.
+const Await = "await"
+
+// MaxHistory bounds the ended runs kept for each key.
+const MaxHistory = 10
+
+// Effect is what a step asks the owner to do. Args are the host's own type; they are not journalled.
+type Effect struct {
+	Key     string
+	Seq     uint64 // name it in the Result; 0: no result is wanted
+	Kind    string
+	Args    any
+	Timeout time.Duration // what is left of the step's deadline
+	Durable bool          // not before all records so far are committed, even where nothing is Sync
+	// Ahead may be carried out once the records of its Out survive the end of the owner, before they survive that of
+	// the host: what it does ends with the host.
+	Ahead bool
+}
+
+// Result is what came of an effect.
+type Result struct {
+	Key  string
+	Seq  uint64
+	Err  error
+	Data any
+	Took time.Duration // how long the effect itself took, 0 when not known
+}
+
+// Out is what a transition asks of the owner, who carries its fields out in the order in which they stand. All of it is the
+// owner's from then on: the engine neither keeps nor changes any of it.
+type Out struct {
+	// Records are to be committed, those of one Out together and those of several in their order. They need not be on the
+	// disk before anything else happens unless Sync is set or an Effect is Durable; they are on it before whatever is asked
+	// for later.
+	Records []Record
+	// Sync says that Records, and all that were given before, are on the disk before anything below is carried out. Without
+	// Records it concerns those given before.
+	Sync bool
+	// Cancels are the keys of runs whose effect is not wanted any more. It may have ended meanwhile; its result, which
+	// comes all the same, is ignored.
+	Cancels []string
+	// Effects are to be carried out, each once, in any order and beside each other; the result of each comes back by its
+	// Key and Seq. Durable and Ahead say of each what it waits for.
+	Effects []Effect
+	// Finished are runs that have ended. What they have done is in Records, so nobody is told before these are committed
+	// where Sync is set.
+	Finished []Finished
+	// Retries are the keys of runs whose step failed and is tried again, or is done after tries that failed: what is shown
+	// of them has changed. They ask for nothing.
+	Retries []string
+}
+
+// Finished is a run that has ended.
+type Finished struct {
+	Key, Op, ID string
+	Err         error // nil: it did what it was to do
+}
+
+// Step is one step of a definition. All functions are pure but for the host's own subjects.
+type Step[H any] struct {
+	Name     string
+	Deadline time.Duration // over all tries; always set
+	// DeadlineOf, when set, gives the deadline of one run instead. It must depend on the run's Args alone.
+	DeadlineOf func(r *Run) time.Duration
+	BestEffort bool // when it cannot be done in time the run goes on instead of failing
+	// Insists has it asked for again whenever its deadline has passed, until it is done: the run does not fail over it.
+	// InsistsUndo is the same for Undo. What will not work at the next try either ends the run all the same, unless a
+	// step that has no Undo is behind it.
+	Insists, InsistsUndo bool
+	// Late tells the host that a step which insists has taken too long, once. nil: nobody wants to know.
+	Late  func(h H, now time.Time, r *Run)
+	Tries int // the most tries; 0: as many as the deadline allows
+	// Do says what to ask for; nil when there is nothing (left) to do.
+	Do func(h H, now time.Time, r *Run) *Effect
+	// Done folds the result in. nil: nothing to fold.
+	Done func(h H, now time.Time, r *Run, data any)
+	// Undo says what takes back what Do did, also when Do failed half-way. nil: nothing.
+	Undo func(h H, now time.Time, r *Run) *Effect
+}
+
+func (e *Engine[H]) deadline(s *Step[H], r *Run) time.Duration {
+	d := s.Deadline
+	if s.DeadlineOf != nil {
+		d = s.DeadlineOf(r)
+	}
+	return d / e.haste
+}
+
+func (e *Engine[H]) due(s *Step[H], r *Run) time.Time {
+	return r.StepBegan.Add(e.deadline(s, r) + r.Extra)
+}
+
+// Hasten makes all deadlines shorter, for tests that cannot wait for them.
+func (e *Engine[H]) Hasten(by int) { e.haste = time.Duration(max(1, by)) }
+
+func (s *Step[H]) insists(r *Run) bool { return r.Undoing && s.InsistsUndo || !r.Undoing && s.Insists }
+
+// Def is an operation.
+type Def[H any] struct {
+	Op    string
+	Steps []Step[H]
+	// Finish brings the subject to its final state; err is why the operation failed, nil when it did not.
+	Finish func(h H, now time.Time, r *Run, err error)
+}
+
+// Engine runs operations. It is not safe for concurrent use.
+type Engine[H any] struct {
+	host    H
+	defs    map[string]*Def[H]
+	runs    map[string]*Run
+	parked  map[string]parked // by key
+	history map[string][]string
+	rand    *rand.Rand
+	seq     uint64
+	done    map[string]uint64 // by op/outcome
+	haste   time.Duration     // by which deadlines are divided
+}
+
+// parked is a run that cannot go on, as far as its record reads.
+type parked struct {
+	run *Run
+	why string
+}
+
+// NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: a broken program.
+func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
+	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]parked{},
+		history: map[string][]string{}, rand: rng, done: map[string]uint64{}, haste: 1}
+	for _, d := range defs {
+		for _, s := range d.Steps {
+			if s.Deadline <= 0 || s.Do == nil {
+				panic("fsm: step " + d.Op + "/" + s.Name + " needs a deadline and a Do")
+			}
+		}
+		e.defs[d.Op] = d
+	}
+	return e
+}
+
+// Free reports, as nil, that Start can begin a run of key. It is a Conflict while a run is on its way, and a
+// Precondition when one is parked.
+func (e *Engine[H]) Free(key string) error {
+	if r, ok := e.runs[key]; ok {
+		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key,
+			r.Step())
+	}
+	if p, ok := e.parked[key]; ok {
+		return fault.New(fault.Precondition, "parked", "%s", p.why)
+	}
+	return nil
+}
+
+// Start begins a run, if Free says that it can.
+func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) error {
+	if err := e.Free(key); err != nil {
+		return err
+	}
+	d, ok := e.defs[op]
+	if !ok {
+		return fault.New(fault.Internal, "op", "no operation is named %q", op)
+	}
+	var raw json.RawMessage
+	if args != nil {
+		b, err := json.Marshal(args)
+		if err != nil {
+			return fault.Wrap(err, fault.Internal, "op", "the arguments of %s do not encode", op)
+		}
+		raw = b
+	}
+	r := &Run{ID: id, Op: op, Key: key, Args: raw, Steps: stepNames(d), Began: now, StepBegan: now}
+	e.runs[key] = r
+	o.Sync = true
+	e.advance(now, r, o)
+	return nil
+}
+
+// Result takes what came of an effect. A stale result is dropped.
+func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
+	r, ok := e.runs[res.Key]
+	if !ok || !r.out || r.seq != res.Seq {
+		return
+	}
+	r.out = false
+	r.took += res.Took
+	s := &e.defs[r.Op].Steps[r.At]
+	if res.Err != nil {
+		e.failed(now, r, s, res.Err, o)
+		return
+	}
+	if s.Done != nil && !r.Undoing {
+		s.Done(e.host, now, r, res.Data)
+	}
+	e.passed(now, r, o)
+}
+
+// Notify says that the host's facts about key have changed: a step that awaits looks again.
+func (e *Engine[H]) Notify(now time.Time, key string, o *Out) {
+	if r, ok := e.runs[key]; ok && !r.out && r.retryAt.IsZero() {
+		e.advance(now, r, o)
+	}
+}
+
+// Tick acts on deadlines and retries that have come due.
+func (e *Engine[H]) Tick(now time.Time, o *Out) {
+	for _, key := range slices.Sorted(maps.Keys(e.runs)) { // in order, so that a simulation repeats
+		r := e.runs[key]
+		s := &e.defs[r.Op].Steps[r.At]
+		switch {
+		case !now.Before(e.due(s, r)):
+			if r.out {
+				o.Cancels = append(o.Cancels, key)
+			}
+			r.out = false
+			e.late(now, r, s, o)
+		case !r.retryAt.IsZero() && !now.Before(r.retryAt):
+			r.retryAt = time.Time{}
+			e.advance(now, r, o)
+		}
+	}
+}
+
+// Missed says that nobody could carry anything out for d until now: the deadlines of what was under way move by that.
+func (e *Engine[H]) Missed(now time.Time, d time.Duration) {
+	for _, r := range e.runs {
+		r.Extra += max(0, min(d, now.Sub(r.StepBegan)))
+	}
+}
+
+// Abort ends the run of key at once, without undoing: whoever aborts takes over the subject. A parked run is let go.
+func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
+	if _, ok := e.parked[key]; ok {
+		delete(e.parked, key)
+		o.Records = append(o.Records, Record{RunBucket, key, nil})
+		o.Sync = true
+	}
+	r, ok := e.runs[key]
+	if !ok {
+		return
+	}
+	if r.out {
+		o.Cancels = append(o.Cancels, key)
+	}
+	r.out = false
+	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: codeAborted, Text: why}, o)
+}
+
+// codeAborted is the code of the error that a run ends with when it is aborted.
+const codeAborted = "aborted"
+
+// Aborted reports whether a run ended with err because it was aborted.
+func Aborted(err error) bool { return fault.CodeOf(err) == codeAborted }
+
+// Active returns the run of key, or nil. It is the engine's own: read only.
+func (e *Engine[H]) Active(key string) *Run { return e.runs[key] }
+
+// Each calls f for every run on its way, in no order.
+func (e *Engine[H]) Each(f func(*Run)) {
+	for _, r := range e.runs {
+		f(r)
+	}
+}
+
+// Parked returns the run of key that cannot go on, as far as its record reads, and why; nil when there is none.
+func (e *Engine[H]) Parked(key string) (r *Run, why string) {
+	p := e.parked[key]
+	return p.run, p.why
+}
+
+// Park takes the run of key out of the way, for a reason that only a person can mend.
+func (e *Engine[H]) Park(key, why string) {
+	r := e.runs[key]
+	if r == nil {
+		r = &Run{Key: key}
+	}
+	e.parked[key] = parked{r, why}
+	delete(e.runs, key)
+}
+
+// Next returns when Tick has something to do; zero when nothing waits.
+func (e *Engine[H]) Next() time.Time {
+	var first time.Time
+	for _, r := range e.runs {
+		at := e.due(&e.defs[r.Op].Steps[r.At], r)
+		if !r.retryAt.IsZero() && r.retryAt.Before(at) {
+			at = r.retryAt
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// Counts returns the runs on their way by operation, how many of them have been failing for over a minute, and the
+// ended ones by "op/outcome".
+func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
+	active = map[string]int{}
+	for _, r := range e.runs {
+		active[r.Op]++
+		if r.Reason != "" && now.Sub(r.StepBegan) > time.Minute {
+			stuck++
+		}
+	}
+	return active, stuck + len(e.parked), maps.Clone(e.done)
+}
+
+// Restore takes back a record of the engine's buckets. A run it does not know whole is parked, and said in the error:
+// the owner shows it, and goes on.
+func (e *Engine[H]) Restore(rec Record) error {
+	if rec.Bucket == HistoryBucket {
+		key, id := splitHistory(rec.Key)
+		e.history[key] = append(e.history[key], id)
+		return nil
+	}
+	r, err := decodeRun(rec, func(op string) ([]string, bool) {
+		d, ok := e.defs[op]
+		if !ok {
+			return nil, false
+		}
+		return stepNames(d), true
+	})
+	if err != nil {
+		e.parked[rec.Key] = parked{r, err.Error()}
+		return err
+	}
+	e.runs[rec.Key] = r
+	return nil
+}
+
+// Resume goes on with every restored run: the effect of its current step is asked for again, and has its whole time.
+func (e *Engine[H]) Resume(now time.Time, o *Out) {
+	for _, key := range slices.Sorted(maps.Keys(e.runs)) {
+		r := e.runs[key]
+		r.Extra = max(0, now.Sub(r.StepBegan)) // nobody says how much of it souk was up
+		e.advance(now, r, o)
+	}
+}
+
+// Forget drops the history of a key.
+func (e *Engine[H]) Forget(key string, o *Out) {
+	for _, id := range e.history[key] {
+		o.Records = append(o.Records, Record{HistoryBucket, historyKey(key, id), nil})
+	}
+	delete(e.history, key)
+}

@@ -1,0 +1,339 @@
+package jobs
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of one dispatcher.
+const (
+	MaxJobs     = 1000      // that have not finished
+	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
+	MaxAllTasks = 1_000_000 // of all jobs that have not finished; finished ones make room for them
+
+	// MaxNamespaceJobs and MaxNamespaceTasks are what one namespace may have of these, so that it leaves others room.
+	MaxNamespaceJobs  = MaxJobs / 2
+	MaxNamespaceTasks = MaxAllTasks / 2
+
+	MaxLost = 8 // attempts of one task that may be lost before it counts as failed
+)
+
+// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age
+// (market.Auction.Aged).
+const LongTask = int64(10 * time.Second / time.Microsecond)
+
+// firstGuess is the estimate of a task of which nothing is known.
+const firstGuess = int64(time.Second / time.Microsecond)
+
+// Dispatcher is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
+type Dispatcher struct {
+	rules   auction.Rules
+	jobs    map[string]*job
+	numbers map[int32]*job // by the number that the queue knows a job by
+	order   []*job         // as they came
+	next    int32
+	tasks   int // of all jobs
+
+	queues  []*shapeQueue // one for each shape of task
+	workers map[cluster.WorkerID]*workerState
+	inOrder []*workerState // as they came
+	ready   bool           // tasks are given out
+	unpaid  []*job         // whose tasks are not in the queue, as nobody can pay for them
+	dirty   map[*job]bool
+	saving  []*job // in the commit that is under way
+	heads   []restored
+	groups  map[string][]group
+	done    []*job // finished, oldest first
+	out     Out
+}
+
+// shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the
+// others.
+type shapeQueue struct {
+	shape  cluster.Resources
+	queue  *auction.TaskQueue
+	passed time.Time // since when it had the best bid and no room; zero: it is not so
+}
+
+// workerState is what the dispatcher knows of one worker.
+type workerState struct {
+	id      cluster.WorkerID
+	record  cluster.Record
+	here    bool
+	resting []Offer
+	open    map[Offer]*openGrant // grants that are not answered yet
+	ahead   cluster.Resources    // their shapes together
+	running map[Life]*job
+	saving  *shapeQueue // it takes nothing else until then
+	until   time.Time
+}
+
+type openGrant struct {
+	job   *job
+	index int
+	life  Life
+}
+
+// Offer is a free slot of a worker. Number grows with each.
+type Offer struct {
+	Slot   int32
+	Number int32
+}
+
+// Grant gives one task to one slot.
+type Grant struct {
+	Slot    int32
+	Granted auction.TaskGrant
+	Life    Life
+	Terms   *Terms
+}
+
+// Reply is a worker's answer to a grant.
+type Reply struct {
+	Offer  Offer
+	Answer auction.Reply
+	Life   Life
+	Unpaid time.Duration // with auction.Refuse: its namespace cannot pay for it now, and may be able to after so long
+}
+
+// Report is what a worker says: all that has come up since its last report.
+type Report struct {
+	Worker  cluster.WorkerID
+	Record  cluster.Record // as it stands with all of the report
+	Full    bool           // the first of a connection: Running is all that runs, and older offers are void
+	Running []Life         // with Full
+	Offers  []Offer
+	Replies []Reply
+	Results []Result
+}
+
+// Orders is what a worker is told.
+type Orders struct {
+	Worker   cluster.WorkerID
+	Kept     []Offer
+	Grants   []Grant
+	Watch    []Watch // running tasks that it was asked about with Full, and their terms
+	Kill     []Life
+	Recorded []Life // their results are durable: forget them
+}
+
+// Watch tells a worker the terms of a task that it runs since before.
+type Watch struct {
+	Life  Life
+	Terms *Terms
+}
+
+// Out is what the owner is to do at once.
+type Out struct {
+	Orders  []*Orders
+	Changed map[string]bool // jobs whose status is another
+	Ended   []string        // jobs whose end is durable since, oldest first
+	Purged  []string        // jobs that are kept no longer
+}
+
+// NewDispatcher makes a dispatcher without jobs. Tasks are given out from Open on.
+func NewDispatcher(rules auction.Rules) *Dispatcher {
+	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
+		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
+}
+
+// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is
+// called again now and then, as what was put by until a time comes up then.
+func (d *Dispatcher) Open(now time.Time) {
+	d.ready = true
+	d.tryUnpaid(now)
+	d.pumpAll(now)
+}
+
+// Take gives what is to be done, once.
+func (d *Dispatcher) Take() Out {
+	out := d.out
+	d.out = Out{}
+	return out
+}
+
+func (d *Dispatcher) to(w cluster.WorkerID) *Orders {
+	for _, o := range d.out.Orders {
+		if o.Worker == w {
+			return o
+		}
+	}
+	o := &Orders{Worker: w}
+	d.out.Orders = append(d.out.Orders, o)
+	return o
+}
+
+func (d *Dispatcher) changed(j *job) {
+	if d.out.Changed == nil {
+		d.out.Changed = map[string]bool{}
+	}
+	d.out.Changed[j.id] = true
+}
+
+// Submit takes a job in. The same id again changes nothing. The spec is settled.
+func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
+	if !ValidID(id) {
+		return fault.New(fault.Invalid, "job_id",
+			"%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
+	}
+	if old := d.jobs[id]; old != nil {
+		return nil
+	}
+	if err := d.bounded(&spec); err != nil {
+		return err
+	}
+	j := d.enter(id, spec, now)
+	j.headDirty, j.fresh = true, true
+	d.dirty[j] = true
+	d.changed(j)
+	return nil
+}
+
+// bounded refuses a job where there are as many unfinished ones, or as many tasks of these, as there may be.
+func (d *Dispatcher) bounded(spec *Spec) error {
+	space := cmp.Or(spec.Namespace, cluster.DefaultNamespace)
+	jobs, tasks, own, ownTasks := 0, 0, 0, 0
+	for _, j := range d.order {
+		if j.over() {
+			continue
+		}
+		jobs, tasks = jobs+1, tasks+len(j.tasks)
+		if cmp.Or(j.spec.Namespace, cluster.DefaultNamespace) == space {
+			own, ownTasks = own+1, ownTasks+len(j.tasks)
+		}
+	}
+	var e *fault.Error
+	switch more := spec.Tasks(); {
+	case jobs >= MaxJobs || tasks+more > MaxAllTasks:
+		e = fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs with %d tasks, and at most %d with %d "+
+			"can be; try again when some have finished", jobs, tasks, MaxJobs, MaxAllTasks)
+	case own >= MaxNamespaceJobs || ownTasks+more > MaxNamespaceTasks:
+		e = fault.New(fault.Exhausted, "jobs", "namespace %s has %d unfinished jobs with %d tasks, and one namespace "+
+			"can have at most %d with %d; try again when some have finished", space, own, ownTasks, MaxNamespaceJobs,
+			MaxNamespaceTasks)
+	default:
+		return nil
+	}
+	e.Scope, e.RetryAfter = fault.ScopeQuota, 5*time.Second
+	return e
+}
+
+// enter makes a job's record, without any of its tasks in a queue.
+func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
+	d.next++
+	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted,
+		tasks: make([]task, spec.Tasks()), firstFail: -1}
+	j.learn()
+	d.jobs[id], d.numbers[j.number] = j, j
+	d.order = append(d.order, j)
+	d.tasks += len(j.tasks)
+	return j
+}
+
+func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
+	for _, s := range d.queues {
+		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory && s.shape.GPU == shape.GPU {
+			return s
+		}
+	}
+	s := &shapeQueue{shape: shape, queue: auction.NewTaskQueue(d.rules)}
+	d.queues = append(d.queues, s)
+	return s
+}
+
+// Cancel ends a job: what waits is dropped, what runs is killed.
+func (d *Dispatcher) Cancel(now time.Time, id, why string) error {
+	j := d.named(id)
+	if j == nil {
+		return noJob(id)
+	}
+	d.cancel(now, j, why)
+	return nil
+}
+
+func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
+	if j.over() || j.why != "" {
+		return
+	}
+	j.why = why
+	j.headDirty = true
+	d.dirty[j] = true
+	d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
+	for i := range j.tasks {
+		switch t := &j.tasks[i]; t.state {
+		case waiting:
+			d.end(now, j, i, cancelled)
+		case running:
+			o := d.to(t.worker)
+			o.Kill = append(o.Kill, j.life(i))
+		}
+	}
+	d.changed(j)
+}
+
+// TasksCancelled counts tasks that were cancelled alone.
+type TasksCancelled struct {
+	Tasks  int // all; those that had ended or been cancelled before are none
+	Ending int // of these: they run, or are about to, and are killed
+}
+
+// CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. All of them must be the job's.
+func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out TasksCancelled, err error) {
+	j := d.named(id)
+	if j == nil {
+		return out, noJob(id)
+	}
+	if first, last := list[0].First, list[len(list)-1].Last; first < j.spec.First || last > j.spec.Last {
+		missing := first
+		if first >= j.spec.First {
+			missing = last
+		}
+		return out, noTask(j, missing)
+	}
+	var dropped Indices
+	for _, r := range list {
+		for index := r.First; index <= r.Last; index++ {
+			i := index - j.spec.First
+			switch t := &j.tasks[i]; {
+			case t.state >= finished || j.unwanted(i):
+				continue
+			case t.state == waiting:
+				d.end(now, j, i, cancelled)
+			case t.state == running:
+				o := d.to(t.worker)
+				o.Kill = append(o.Kill, j.life(i))
+			} // one that is granted is killed when its worker has answered
+			out.Tasks++
+			if j.tasks[i].state < finished {
+				out.Ending++
+			}
+			if last := len(dropped) - 1; last >= 0 && dropped[last].Last == index-1 {
+				dropped[last].Last = index
+			} else {
+				dropped = append(dropped, Range{index, index})
+			}
+		}
+	}
+	if out.Tasks == 0 {
+		return out, nil
+	}
+	j.dropped = j.dropped.With(dropped)
+	j.headDirty = true
+	d.dirty[j] = true
+	d.requeue(j)
+	d.changed(j)
+	return out, nil
+}
+
+func noTask(j *job, index int) error {
+	return fault.New(fault.NotFound, "task_not_found", "job %s has no task %d; it has %d to %d", j.id, index,
+		j.spec.First, j.spec.Last)
+}
+
+func noJob(id string) error {
+	return fault.New(fault.NotFound, "job_not_found", "job %.80q not found; \"souk job ls\" lists them", id)
+}

@@ -1,0 +1,155 @@
+package jobs
+
+import (
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// Times of the room that is saved for a task that is larger than what is free.
+const (
+	// how long a shape with the best bid may find no room before a worker is saved for it
+	passPatience = 5 * time.Second
+	saveFor      = 60 * time.Second // how long that worker takes nothing else
+)
+
+// pumpAll gives resting offers to tasks, one for each worker at a time, so that they spread.
+func (d *Dispatcher) pumpAll(now time.Time) {
+	for more := true; more; {
+		more = false
+		for _, s := range d.inOrder {
+			more = d.pump(now, s) || more
+		}
+	}
+}
+
+// pump gives one resting offer of a worker to the best task that fits there. It is false when there is none.
+//
+// Each shape of task bids for itself (auction.Choose), so a shape without room does not stand in the way of the others;
+// one that would otherwise have won for passPatience has a worker saved for it.
+func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
+	if !d.ready || !s.here || len(s.resting) == 0 {
+		return false
+	}
+	rec := s.record
+	rec.Used = rec.Used.Add(s.ahead)
+	bids, any := make([]auction.Bid, len(d.queues)), false
+	best, bestRank := -1, auction.NoWork
+	for i, sh := range d.queues {
+		if bids[i] = auction.NoBid(); sh.queue.Tasks() == 0 {
+			sh.passed = time.Time{}
+			continue
+		}
+		bid := sh.queue.Bid()
+		v := placement.Judge(placement.Request{Resources: sh.shape}, rec)
+		if rank := min(bid.Short, bid.Long); rank < bestRank && !v.Never {
+			best, bestRank = i, rank
+		}
+		if v.Fits && (s.saving == nil || s.saving == sh || now.After(s.until)) {
+			bids[i], any = bid, true
+		}
+	}
+	if best >= 0 && bids[best] == auction.NoBid() {
+		d.pass(now, s, d.queues[best])
+	}
+	if !any {
+		return false
+	}
+	who, order, ok := auction.Choose(bids, false, false)
+	if ok && order == auction.ByLong && d.rules.Aged(bids, now.UnixMicro()) {
+		who, order, ok = auction.Choose(bids, false, true)
+	}
+	if !ok {
+		return false
+	}
+	d.give(s, d.queues[who], order)
+	return true
+}
+
+// pass notes that a shape was passed over for want of room, and after a while saves this worker for it.
+func (d *Dispatcher) pass(now time.Time, s *workerState, sh *shapeQueue) {
+	switch {
+	case s.saving == sh && !now.After(s.until):
+	case sh.passed.IsZero():
+		sh.passed = now
+	case now.Sub(sh.passed) >= passPatience && (s.saving == nil || now.After(s.until)):
+		for _, other := range d.inOrder {
+			if other.saving == sh && !now.After(other.until) {
+				return // one worker at a time
+			}
+		}
+		s.saving, s.until = sh, now.Add(saveFor)
+		sh.passed = now
+	}
+}
+
+func (d *Dispatcher) give(s *workerState, sh *shapeQueue, order auction.Order) {
+	next, n, _ := sh.queue.Take(order)
+	j, i := d.numbers[next.Job], int(n)
+	last := len(s.resting) - 1
+	offer := s.resting[last]
+	s.resting = s.resting[:last]
+	if s.saving == sh {
+		s.saving = nil
+	}
+	sh.passed = time.Time{}
+	t := &j.tasks[i]
+	j.set(i, granted)
+	t.attempt++
+	t.worker = s.id
+	g := auction.TaskGrant{Offer: offer.Number, Job: next.Job, Task: n}
+	s.open[offer] = &openGrant{job: j, index: i, life: j.life(i)}
+	s.ahead = s.ahead.Add(sh.shape)
+	o := d.to(s.id)
+	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.life(i), Terms: j.terms})
+	d.changed(j)
+}
+
+// back puts a task that did not run into the queue again.
+func (d *Dispatcher) back(j *job, i int) {
+	j.set(i, waiting)
+	j.tasks[i].worker = ""
+	if j.unpaid.IsZero() {
+		d.queueOf(j.terms.Shape).queue.Return(j.tasksOf(), int32(i))
+	}
+}
+
+// How long a job waits at least and at most before it is tried again whether its namespace can pay for a task of it. A
+// worker's counters are told every ten seconds.
+const (
+	unpaidLeast = time.Second
+	unpaidMost  = 10 * time.Second
+)
+
+// hold takes a job's tasks out of the queue until its namespace may be able to pay for one.
+func (d *Dispatcher) hold(now time.Time, j *job, wait time.Duration) {
+	if j.unpaid.IsZero() {
+		d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
+		d.unpaid = append(d.unpaid, j)
+	}
+	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
+	d.changed(j)
+}
+
+// tryUnpaid puts the tasks of jobs back whose wait is over.
+func (d *Dispatcher) tryUnpaid(now time.Time) {
+	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
+		if now.Before(j.unpaid) && !j.over() && j.why == "" {
+			return false
+		}
+		j.unpaid = time.Time{}
+		d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), j.rest())
+		return true
+	})
+}
+
+// revise lets the queue know what has been learned of a job's tasks.
+func (d *Dispatcher) revise(j *job) {
+	before := j.estimate
+	j.learn()
+	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
+		d.queueOf(j.terms.Shape).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
+	}
+}

@@ -1,0 +1,255 @@
+package jobs_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+)
+
+var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+// world is a dispatcher, its journal and workers whose ledgers and pullers are the real ones. Messages are reports and
+// orders; each is delivered whole, in order, or lost with its connection.
+type world struct {
+	t          *rapid.T
+	now        time.Time
+	dispatcher *jobs.Dispatcher
+	journal    map[string]fsm.Record
+	workers    []*peer
+	started    map[string]int // lives that were begun, by their text
+	ids        []string
+	given      []jobs.Life // as written down before a worker hears of it
+	unpaid     int         // grants that workers refuse next, as nobody can pay for them
+	evicted    int
+}
+
+type peer struct {
+	w         *world
+	id        cluster.WorkerID
+	sell      *market.Seller
+	slots     []auction.Puller
+	at        map[string]int32 // which slot a life holds
+	running   map[string]jobs.Life
+	results   map[string]jobs.Result // not recorded
+	out       jobs.Report
+	connected bool
+}
+
+func newWorld(t *rapid.T, workers, slots int) *world {
+	w := &world{t: t, now: epoch, dispatcher: jobs.NewDispatcher(auction.DefaultRules(8)),
+		journal: map[string]fsm.Record{}, started: map[string]int{}}
+	for i := range workers {
+		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Incarnation: 1,
+			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
+		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]auction.Puller, slots),
+			at:      map[string]int32{},
+			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}}
+		w.workers = append(w.workers, p)
+		p.connect()
+	}
+	w.dispatcher.Open(w.now)
+	w.obey()
+	return w
+}
+
+// connect begins anew: what runs, what is not recorded, and every free slot.
+func (p *peer) connect() {
+	p.connected = true
+	p.out = jobs.Report{Full: true, Running: inOrder(p.running), Results: inOrder(p.results)}
+	for i := range p.slots {
+		if s := &p.slots[i]; !s.Busy {
+			p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
+		}
+	}
+	p.report()
+}
+
+func inOrder[V any](m map[string]V) (out []V) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, m[k])
+	}
+	return out
+}
+
+func (p *peer) report() {
+	if !p.connected {
+		return
+	}
+	r := p.out
+	p.out = jobs.Report{}
+	r.Worker, r.Record = p.id, p.sell.Record(p.w.now)
+	p.w.dispatcher.Report(p.w.now, r)
+}
+
+// obey carries out all orders there are, and what comes of them.
+func (w *world) obey() {
+	for {
+		out := w.dispatcher.Take()
+		if len(out.Orders) == 0 {
+			return
+		}
+		for _, o := range out.Orders {
+			for _, g := range o.Grants {
+				w.given = append(w.given, g.Life)
+			}
+			for _, p := range w.workers {
+				if p.id == o.Worker && p.connected {
+					p.obey(o)
+				}
+			}
+		}
+	}
+}
+
+func (p *peer) obey(o *jobs.Orders) {
+	for _, k := range o.Kept {
+		p.slots[k.Slot].Acknowledge(k.Number)
+	}
+	for _, g := range o.Grants {
+		p.granted(g)
+	}
+	for _, l := range o.Kill {
+		if _, runs := p.running[l.String()]; runs {
+			p.end(l, -1) // as a worker tells of what it was told to end
+		}
+	}
+	for _, l := range o.Recorded {
+		delete(p.results, l.String())
+	}
+	p.report()
+}
+
+func (p *peer) granted(g jobs.Grant) {
+	name := g.Life.String()
+	if back, ok := jobs.ParseLife(name); !ok || back != g.Life {
+		p.w.t.Fatalf("life %+v reads back as %+v", g.Life, back)
+	}
+	slot := &p.slots[g.Slot]
+	answer := auction.Refuse
+	if p.w.unpaid > 0 { // its namespace cannot pay for it now
+		p.w.unpaid--
+		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
+			Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
+		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
+		return
+	}
+	if p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil {
+		if answer = slot.Answer(g.Granted); answer == auction.Refuse {
+			p.sell.Free(name)
+		}
+	}
+	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
+		Answer: answer})
+	if answer == auction.Accept {
+		p.w.started[name]++
+		p.running[name], p.at[name] = g.Life, g.Slot
+	} else {
+		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
+	}
+}
+
+// evictedCode ends a task that makes room for a machine.
+const evictedCode = -2
+
+// end ends a running task with a code; -1 is an end that nobody saw.
+func (p *peer) end(l jobs.Life, code int) {
+	name := l.String()
+	delete(p.running, name)
+	p.sell.Free(name)
+	r := jobs.NewResult(l, p.id)
+	if code == evictedCode {
+		r.Evicted = "preempted by machine m of app a (rank 2000 > 1000), rule lower-rank: for the test"
+		p.w.evicted++
+	}
+	r.Code, r.Lost, r.Began, r.Ended = code, code == -1, p.w.now.UnixMicro()-1000, p.w.now.UnixMicro()
+	p.results[name] = r
+	p.out.Results = append(p.out.Results, r)
+	p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: p.at[name], Number: p.slots[p.at[name]].Free()})
+	delete(p.at, name)
+}
+
+// flush commits, in two halves so that a crash may come between.
+func (w *world) flush() (commit func()) {
+	batch, err := w.dispatcher.Flush()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dispatcher := w.dispatcher
+	return func() {
+		for _, r := range batch {
+			if r.Value == nil {
+				delete(w.journal, r.Bucket+"/"+r.Key)
+			} else {
+				w.journal[r.Bucket+"/"+r.Key] = r
+			}
+		}
+		if dispatcher == w.dispatcher && len(batch) > 0 {
+			dispatcher.Saved(w.now)
+		}
+	}
+}
+
+// crash ends the dispatcher and makes it anew from its journal; back is the set of workers that are there at once.
+func (w *world) crash(back int) {
+	w.dispatcher = jobs.NewDispatcher(auction.DefaultRules(8))
+	for _, k := range slices.Sorted(maps.Keys(w.journal)) {
+		if err := w.dispatcher.Restore(w.journal[k]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.dispatcher.Resume()
+	for _, l := range w.given {
+		w.dispatcher.NoteAttempt(l.Job, l.Index, l.Attempt)
+	}
+	for i, p := range w.workers {
+		if p.connected = back&(1<<i) != 0; p.connected {
+			p.connect()
+		}
+	}
+	w.dispatcher.Open(w.now)
+}
+
+// lives lists what runs, in a fixed order.
+func (w *world) lives() (out []func(code int)) {
+	for _, p := range w.workers {
+		for _, name := range slices.Sorted(maps.Keys(p.running)) {
+			l := p.running[name]
+			out = append(out, func(code int) { p.end(l, code); p.report() })
+		}
+	}
+	return out
+}
+
+// check is what holds after every step.
+func (w *world) check() {
+	for _, p := range w.workers {
+		p.sell.Check()
+		rec := p.sell.Record(w.now)
+		if !rec.Used.Fits(rec.Capacity) {
+			w.t.Fatalf("%s granted %v of %v", p.id, rec.Used, rec.Capacity)
+		}
+		if len(p.running) > len(p.slots) {
+			w.t.Fatalf("%s runs %d tasks in %d slots", p.id, len(p.running), len(p.slots))
+		}
+	}
+	for name, n := range w.started {
+		if n > 1 {
+			w.t.Fatalf("attempt %s was begun %d times", name, n)
+		}
+	}
+	for _, s := range w.dispatcher.List(w.now, "") {
+		if s.Waiting+s.Running+s.Succeeded+s.Failed+s.Cancelled != s.Tasks {
+			w.t.Fatalf("the counts do not add up: %+v", s)
+		}
+	}
+}

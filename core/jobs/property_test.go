@@ -1,0 +1,325 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/soukhq/souk/core/jobs"
+)
+
+func drawSpec(t *rapid.T) jobs.Spec {
+	s := jobs.Spec{App: "app", Command: []string{"true"}, Last: rapid.IntRange(0, 12).Draw(t, "last"),
+		CPUKind: "performance", CPUs: rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "cpus"), MemoryMB: 64,
+		Retries: rapid.IntRange(0, 2).Draw(t, "retries"), EstimateMS: rapid.Int64Range(0, 30_000).Draw(t, "estimate"),
+		Priority: rapid.SampledFrom([]jobs.Priority{"", jobs.High, jobs.Low}).Draw(t, "priority")}
+	if rapid.Bool().Draw(t, "bounded") {
+		n := rapid.IntRange(0, 3).Draw(t, "max fails")
+		s.MaxFails = &n
+	}
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEachTaskIsRecordedOnce: whatever ends, fails, is cancelled, is cut off, or crashes in whatever order, no worker
+// is overdrawn, no attempt is begun twice, every job comes to its end, and each task has one final record in the
+// journal.
+func TestEachTaskIsRecordedOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "workers"), rapid.IntRange(1, 5).Draw(t, "slots"))
+		var commit func()
+		dropped := map[string]bool{}
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": func(t *rapid.T) {
+				id := jobs.ID(uint64(len(w.ids) + 1))
+				w.ids = append(w.ids, id)
+				if err := w.dispatcher.Submit(w.now, id, drawSpec(t)); err != nil {
+					t.Fatal(err)
+				}
+				w.flush()()
+			},
+			"cancel": func(t *rapid.T) {
+				if len(w.ids) > 0 {
+					_ = w.dispatcher.Cancel(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), "the user wanted it")
+				}
+			},
+			"cancel tasks": func(t *rapid.T) {
+				all := w.dispatcher.List(w.now, "")
+				if len(all) == 0 {
+					return
+				}
+				w.cancelTasks(t, rapid.SampledFrom(all).Draw(t, "job").ID, dropped)
+				if commit != nil {
+					commit()
+					commit = nil
+				}
+				w.flush()()
+			},
+			"end": func(t *rapid.T) {
+				if all := w.lives(); len(all) > 0 {
+					rapid.SampledFrom(all).Draw(t, "life")(rapid.SampledFrom([]int{0, 0, 0, 1, -1, evictedCode}).Draw(t,
+						"code"))
+				}
+			},
+			"overdraw": func(t *rapid.T) { w.unpaid = rapid.IntRange(0, 5).Draw(t, "refusals") },
+			"begin a commit": func(*rapid.T) {
+				if commit == nil {
+					commit = w.flush()
+				}
+			},
+			"end a commit": func(*rapid.T) {
+				if commit != nil {
+					commit()
+					commit = nil
+				}
+			},
+			"crash": func(t *rapid.T) {
+				if commit != nil && rapid.Bool().Draw(t, "written") {
+					commit()
+				}
+				commit = nil
+				w.crash(rapid.IntRange(0, 7).Draw(t, "back"))
+			},
+			"cut off": func(t *rapid.T) {
+				p := rapid.SampledFrom(w.workers).Draw(t, "worker")
+				p.connected = false
+				w.dispatcher.Silent(w.now, p.id)
+				if rapid.Bool().Draw(t, "for long") {
+					w.dispatcher.Gone(w.now, p.id)
+				}
+			},
+			"connect": func(t *rapid.T) {
+				if p := rapid.SampledFrom(w.workers).Draw(t, "worker"); !p.connected {
+					p.connect()
+				}
+			},
+			"time": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms")) * time.Millisecond)
+			},
+			"": func(*rapid.T) {
+				w.obey()
+				w.check()
+			},
+		})
+		if commit != nil {
+			commit()
+		}
+		w.drain(rapid.IntRange(0, 1).Draw(t, "codes"))
+		w.checkJournal()
+		w.crash(3)
+		w.drain(0)
+		for _, j := range w.dispatcher.List(w.now, "") {
+			for _, x := range w.tasks(j.ID) {
+				if dropped[fmt.Sprint(j.ID, " ", x.Index)] && x.State != "cancelled" {
+					t.Fatalf("task %d of %s waited when it was cancelled, and then it was %s", x.Index, j.ID, x.State)
+				}
+			}
+		}
+	})
+}
+
+func (w *world) tasks(id string) []jobs.Task {
+	all, _, err := w.dispatcher.Tasks(w.now, id, jobs.TaskQuery{Limit: jobs.MaxIndex})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// cancelTasks cancels some tasks of a job alone, and notes which of them waited.
+func (w *world) cancelTasks(t *rapid.T, id string, waited map[string]bool) {
+	all := w.tasks(id)
+	first := rapid.IntRange(0, len(all)-1).Draw(t, "first")
+	last := rapid.IntRange(first, len(all)-1).Draw(t, "last")
+	want := 0
+	for _, x := range all[first : last+1] {
+		if x.State == "waiting" {
+			waited[fmt.Sprint(id, " ", x.Index)] = true
+			want++
+		}
+	}
+	out, err := w.dispatcher.CancelTasks(w.now, id, jobs.Indices{{First: all[first].Index, Last: all[last].Index}})
+	if err != nil || out.Tasks-out.Ending != want {
+		t.Fatalf("of %d tasks that waited %+v are cancelled: %v", want, out, err)
+	}
+}
+
+// drain lets everything that runs end, in order, until nothing is left.
+func (w *world) drain(code int) {
+	for _, p := range w.workers {
+		if !p.connected {
+			p.connect()
+		}
+	}
+	w.flush()()
+	w.obey()
+	for steps := 0; ; steps++ {
+		all := w.lives()
+		if len(all) == 0 && !w.unfinished() {
+			break
+		}
+		if steps > 10_000 {
+			w.t.Fatalf("it does not come to an end: %+v", w.dispatcher.List(w.now, ""))
+		}
+		w.now = w.now.Add(time.Second)
+		if len(all) > 0 {
+			all[0](code)
+		} else {
+			w.dispatcher.Open(w.now) // as the owner's tick does
+		}
+		w.obey()
+		w.flush()()
+		w.obey()
+		w.check()
+	}
+	w.flush()() // results that came behind their jobs' ends
+	w.obey()
+	for _, p := range w.workers {
+		if len(p.results) > 0 {
+			w.t.Fatalf("%s keeps %d results that are recorded", p.id, len(p.results))
+		}
+	}
+}
+
+func (w *world) unfinished() bool {
+	for _, s := range w.dispatcher.List(w.now, "") {
+		if !s.State.Final() {
+			return true
+		}
+	}
+	return false
+}
+
+// checkJournal: one final record for each task that was not cancelled before it ran, and the same counts after a
+// restart.
+func (w *world) checkJournal() {
+	final := map[string]int{}
+	for _, rec := range w.journal {
+		id, _, _ := strings.Cut(rec.Key, "/")
+		var results []jobs.Result
+		if rec.Bucket != "results" {
+			continue
+		}
+		if err := json.Unmarshal(rec.Value, &results); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, r := range results {
+			if !r.Retry {
+				final[fmt.Sprint(id, " ", r.Index)]++
+			}
+		}
+	}
+	for task, n := range final {
+		if n != 1 {
+			for _, rec := range w.journal {
+				w.t.Logf("%s/%s %s", rec.Bucket, rec.Key, rec.Value)
+			}
+			w.t.Fatalf("task %s has %d final results", task, n)
+		}
+	}
+	before := w.dispatcher.List(w.now, "")
+	w.crash(7)
+	for i, a := range w.dispatcher.List(w.now, "") {
+		b := before[i]
+		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled ||
+			a.Retried != b.Retried || a.Evicted != b.Evicted || a.Lost != b.Lost {
+			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
+		}
+		if a.Cancelled == 0 {
+			n := 0
+			for task := range final {
+				if strings.HasPrefix(task, a.ID) {
+					n++
+				}
+			}
+			if n != a.Tasks {
+				w.t.Fatalf("job %s has %d results for %d tasks", a.ID, n, a.Tasks)
+			}
+		}
+	}
+}
+
+// TestTasksThatRunAgain: a task makes room more often than one may be lost, or its end is seen by nobody as often as that
+// may be, and it is run again each time; it is counted, and no try of its own is used up, over a restart too.
+func TestTasksThatRunAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, 1, 1)
+		id := jobs.ID(1)
+		w.ids = []string{id}
+		spec := jobs.Spec{App: "app", Command: []string{"true"}}
+		if err := spec.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.dispatcher.Submit(w.now, id, spec); err != nil {
+			t.Fatal(err)
+		}
+		code, evicted, lost := evictedCode, rapid.IntRange(jobs.MaxLost+1, 3*jobs.MaxLost).Draw(t, "evictions"), 0
+		if rapid.Bool().Draw(t, "nobody sees their ends") {
+			code, evicted, lost = -1, 0, rapid.IntRange(1, jobs.MaxLost).Draw(t, "lost")
+		}
+		for range evicted + lost {
+			w.flush()()
+			w.obey()
+			if all := w.lives(); len(all) != 1 {
+				t.Fatalf("%d lives", len(all))
+			} else {
+				all[0](code)
+			}
+			w.obey()
+		}
+		w.flush()()
+		w.crash(1)
+		w.drain(0)
+		if s := w.dispatcher.List(w.now, "")[0]; s.State != jobs.Succeeded || s.Evicted != evicted || s.Lost != lost ||
+			s.Retried != 0 {
+			t.Fatalf("%+v", s)
+		}
+		w.checkJournal()
+	})
+}
+
+// TestWhoCannotPayWaits: a job whose tasks are refused because its namespace has nothing left waits, says so, is not
+// tried again and again, and goes on when there is enough; meanwhile others have the room.
+func TestWhoCannotPayWaits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, 1, 1)
+		spec := jobs.Spec{App: "app", Command: []string{"true"}, Last: 3, Namespace: "poor"}
+		if err := spec.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		w.unpaid = 1
+		for i := range 2 {
+			if err := w.dispatcher.Submit(w.now, jobs.ID(uint64(i+1)), spec); err != nil {
+				t.Fatal(err)
+			}
+			w.flush()()
+			w.obey()
+		}
+		first, err := w.dispatcher.Status(w.now, jobs.ID(1))
+		if err != nil || first.Waiting != 4 || !strings.Contains(first.Why, "namespace poor cannot pay") {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		if second, err := w.dispatcher.Status(w.now, jobs.ID(2)); err != nil || second.Running != 1 {
+			t.Fatalf("%+v, %v", second, err)
+		}
+		w.dispatcher.Open(w.now) // too early
+		if first, _ := w.dispatcher.Status(w.now, jobs.ID(1)); !strings.Contains(first.Why, "cannot pay") {
+			t.Fatalf("%+v", first)
+		}
+		if rapid.Bool().Draw(t, "cancel") {
+			if err := w.dispatcher.Cancel(w.now, jobs.ID(1), "the user wanted it"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.now = w.now.Add(10 * time.Second)
+		w.dispatcher.Open(w.now)
+		w.drain(0)
+		w.checkJournal()
+	})
+}

@@ -1,0 +1,280 @@
+package jobs
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+)
+
+// The journal of a dispatcher: a job's head, written at its submission, its cancelling and its end; and groups of
+// results, as many as had come in when the journal was free.
+const (
+	headBucket  = "job"     // key: id
+	groupBucket = "results" // key: id/number
+)
+
+type head struct {
+	Spec      Spec      `json:"spec"`
+	Submitted time.Time `json:"submitted"`
+	Cancelled string    `json:"cancelled,omitempty"` // why
+	Dropped   Indices   `json:"dropped,omitempty"`   // tasks that were cancelled alone
+	Ended     time.Time `json:"ended,omitzero"`
+}
+
+type restored struct {
+	id string
+	head
+}
+
+type group struct {
+	number  int
+	results []Result
+}
+
+// Flush gives the records of all that is not yet in the journal, in one batch. It is empty when there is nothing, or
+// when a batch is under way; otherwise Saved must follow.
+func (d *Dispatcher) Flush() ([]fsm.Record, error) {
+	if len(d.saving) > 0 {
+		return nil, nil
+	}
+	out := d.purge()
+	for _, j := range slices.SortedFunc(maps.Keys(d.dirty),
+		func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
+		if len(j.unsaved) > 0 {
+			b, err := json.Marshal(j.unsaved)
+			if err != nil {
+				return nil, fault.Wrap(err, fault.Internal, "journal",
+					"the results of job %s cannot be written as JSON", j.id)
+			}
+			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, j.records), Value: b})
+			j.records++
+			j.saving, j.unsaved = j.unsaved, nil
+		}
+		if j.headDirty {
+			b, err := json.Marshal(head{j.spec, j.submitted, j.why, j.dropped, j.ended})
+			if err != nil {
+				return nil, fault.Wrap(err, fault.Internal, "journal", "job %s cannot be written as JSON", j.id)
+			}
+			out = append(out, fsm.Record{Bucket: headBucket, Key: j.id, Value: b})
+			j.headDirty, j.ending = false, !j.ended.IsZero()
+		}
+		d.saving = append(d.saving, j)
+	}
+	clear(d.dirty)
+	if len(out) == 0 {
+		d.saving = nil
+	}
+	return out, nil
+}
+
+// Saved tells that what Flush gave is durable.
+func (d *Dispatcher) Saved(now time.Time) {
+	for _, j := range d.saving {
+		for _, r := range j.saving {
+			o := d.to(r.Worker)
+			o.Recorded = append(o.Recorded, r.Life())
+		}
+		j.saving = nil
+		if j.ending && !j.sealed {
+			j.sealed = true
+			d.out.Ended = append(d.out.Ended, j.id)
+		}
+		if j.fresh && j.why == "" {
+			queue := d.queueOf(j.terms.Shape).queue
+			queue.Observe(j.tasksOf())
+			if len(j.dropped) == 0 {
+				queue.Add(j.tasksOf())
+			} else { // some were cancelled meanwhile
+				queue.AddTasks(j.tasksOf(), j.rest())
+			}
+		}
+		j.fresh = false
+		d.changed(j)
+	}
+	d.saving = nil
+	d.pumpAll(now)
+}
+
+// purge forgets the oldest finished jobs when there are more than are kept.
+func (d *Dispatcher) purge() []fsm.Record {
+	var out []fsm.Record
+	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
+		j := d.done[0]
+		d.done[0] = nil // the array below lives on
+		d.done = d.done[1:]
+		d.order = slices.DeleteFunc(d.order, func(o *job) bool { return o == j })
+		delete(d.jobs, j.id)
+		delete(d.numbers, j.number)
+		delete(d.dirty, j)
+		d.tasks -= len(j.tasks)
+		out = append(out, fsm.Record{Bucket: headBucket, Key: j.id})
+		for n := range j.records {
+			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, n)})
+		}
+		d.out.Purged = append(d.out.Purged, j.id)
+	}
+	return out
+}
+
+func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
+
+// Restore takes back one record of the journal; call it for each before Resume.
+func (d *Dispatcher) Restore(r fsm.Record) error {
+	damaged := func(err error) error {
+		return fault.Wrap(err, fault.Internal, "journal_damaged",
+			"the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
+	}
+	switch r.Bucket {
+	case headBucket:
+		h := restored{id: r.Key}
+		if err := json.Unmarshal(r.Value, &h.head); err != nil {
+			return damaged(err)
+		}
+		if err := h.Spec.Settle(); err != nil || !ValidID(r.Key) {
+			return damaged(err)
+		}
+		d.heads = append(d.heads, h)
+	case groupBucket:
+		id, n, _ := strings.Cut(r.Key, "/")
+		number, err := strconv.Atoi(n)
+		g := group{number: number}
+		if err == nil {
+			err = json.Unmarshal(r.Value, &g.results)
+		}
+		if err != nil {
+			return damaged(err)
+		}
+		if d.groups == nil {
+			d.groups = map[string][]group{}
+		}
+		d.groups[id] = append(d.groups[id], g)
+	default:
+		return fault.New(fault.Internal, "journal_damaged",
+			"the journal of jobs has a bucket %q that this souk does not know; it was written by a newer souk, so "+
+				"run that one", r.Bucket)
+	}
+	return nil
+}
+
+// Resume makes the jobs of what was restored.
+func (d *Dispatcher) Resume() {
+	slices.SortFunc(d.heads, func(a, b restored) int {
+		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id))
+	})
+	for _, h := range d.heads {
+		j := d.enter(h.id, h.Spec, h.Submitted)
+		j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
+		groups := d.groups[h.id]
+		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.number, b.number) })
+		for _, g := range groups {
+			j.records = max(j.records, g.number+1)
+			for _, r := range g.results {
+				d.replay(j, r)
+			}
+		}
+		d.queueRestored(j)
+	}
+	slices.SortFunc(d.done, func(a, b *job) int { return a.ended.Compare(b.ended) })
+	d.heads, d.groups = nil, nil
+}
+
+// replay applies one result of the journal.
+func (d *Dispatcher) replay(j *job, r Result) {
+	i, ok := j.at(r.Index)
+	if !ok || j.tasks[i].state != waiting {
+		return
+	}
+	t := &j.tasks[i]
+	r.Job, r.CPU, r.Memory, r.GPUs = j.id, j.terms.Shape.CPU, j.terms.Shape.Memory, j.spec.GPUs
+	t.attempt, t.result, t.began = int32(r.Attempt), &r, r.Began
+	switch {
+	case r.Retry && r.Evicted != "":
+		j.evicted++
+	case r.Retry && r.Lost:
+		t.lost++
+		j.lost++
+	case r.Retry:
+		t.fails++
+		j.retried++
+	case r.Dropped:
+		j.set(i, cancelled)
+	default:
+		j.set(i, finished)
+		if r.good() {
+			j.ok++
+			j.took(max(0, r.Ended-r.Began))
+		} else if j.firstFail < 0 {
+			j.firstFail = i
+		}
+	}
+}
+
+// queueRestored puts what is left of a restored job into the queue.
+func (d *Dispatcher) queueRestored(j *job) {
+	j.learn()
+	for i := range j.tasks {
+		if j.tasks[i].state == waiting && j.unwanted(i) {
+			j.set(i, cancelled)
+		}
+	}
+	if rest := j.rest(); len(rest) > 0 {
+		queue := d.queueOf(j.terms.Shape).queue
+		queue.Observe(j.tasksOf())
+		queue.AddTasks(j.tasksOf(), rest)
+		return
+	}
+	d.done = append(d.done, j)
+	if j.sealed = !j.ended.IsZero(); !j.sealed {
+		j.ended = j.submitted
+		for i := range j.tasks {
+			if r := j.tasks[i].result; r != nil && time.UnixMicro(r.Ended).After(j.ended) {
+				j.ended = time.UnixMicro(r.Ended)
+			}
+		}
+		j.headDirty = true
+		d.dirty[j] = true
+	}
+}
+
+// NoteAttempt tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived
+// or not.
+func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
+	j := d.jobs[id]
+	if j == nil {
+		return
+	}
+	if i, ok := j.at(index); ok && j.tasks[i].state < finished {
+		j.tasks[i].attempt = max(j.tasks[i].attempt, int32(min(attempt, MaxAttempt)))
+	}
+}
+
+// SkipAttempts tells, after NoteAttempt, that the host was down and took all that ran along, and what was not on disk
+// yet: the next attempt of each task is one more than it would be.
+func (d *Dispatcher) SkipAttempts() {
+	for _, j := range d.order {
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.state < finished && t.attempt < MaxAttempt {
+				t.attempt++
+			}
+		}
+	}
+}
+
+// EachAttempt calls f with the newest attempt of each task that has not ended and was given out.
+func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int)) {
+	for _, j := range d.order {
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.state < finished && t.attempt > 0 {
+				f(j.id, j.spec.First+i, int(t.attempt))
+			}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package jobs
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of one job.
+const (
+	MaxTasks   = 100_000
+	MaxIndex   = 1<<24 - 1
+	MaxRetries = 1000
+	MaxTimeout = 30 * 24 * time.Hour
+	maxText    = 64 << 10 // bytes of command and environment together
+)
+
+// Spec is what a job is. Its JSON is what the API reads and tells.
+type Spec struct {
+	App      string            `json:"app"`
+	Name     string            `json:"name,omitempty"`
+	Command  []string          `json:"command"`
+	Env      map[string]string `json:"env,omitempty"`
+	First    int               `json:"first,omitempty"` // index of the first task
+	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
+	CPUKind  string            `json:"cpu_kind,omitempty"`
+	CPUs     int               `json:"cpus,omitempty"`
+	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
+	MemoryMB int               `json:"memory_mb,omitempty"`
+	GPUs     int               `json:"gpus,omitempty"`    // whole ones, of any kind
+	Retries  int               `json:"retries,omitempty"` // times a task that failed is run again
+	// when more tasks than this have failed the rest is cancelled; none: never
+	MaxFails   *int         `json:"max_fails,omitempty"`
+	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
+	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
+	Priority   Priority     `json:"priority,omitempty"`
+	Band       machine.Band `json:"band,omitempty"` // what its tasks cost, and who may evict them; "" is batch
+
+	// Whose means it takes, and how often its app's tasks may be evicted. The gateway says so, whatever the client
+	// does.
+	Namespace string                  `json:"namespace,omitempty"`
+	Budget    *machine.EvictionBudget `json:"eviction_budget,omitempty"`
+}
+
+// Scheduling says how its tasks rank among machines.
+func (s *Spec) Scheduling() machine.Scheduling {
+	return machine.Scheduling{Band: cmp.Or(s.Band, machine.BandBatch), EvictionBudget: s.Budget}
+}
+
+// Priority puts a job before those of the next one, whatever their work.
+type Priority string
+
+// The priorities, first to last; "" is Normal.
+const (
+	High   Priority = "high"
+	Normal Priority = "normal"
+	Low    Priority = "low"
+)
+
+// headStart is what one priority has over the next, in microseconds: more than any job's work makes up for.
+const headStart = int64(1) << 60
+
+func (p Priority) start() int64 {
+	switch p {
+	case High:
+		return -headStart
+	case Low:
+		return headStart
+	}
+	return 0
+}
+
+// Settle fills in what was left out, and refuses what cannot be: Invalid, with what to mend.
+func (s *Spec) Settle() error {
+	no := func(format string, args ...any) error { return fault.New(fault.Invalid, "job", format, args...) }
+	s.settleShape()
+	size := 0
+	for _, a := range s.Command {
+		size += len(a)
+	}
+	for k, v := range s.Env {
+		size += len(k) + len(v)
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return no("%.40q is no name of an environment variable with a value that a process can be given", k)
+		}
+	}
+	switch n := s.Tasks(); {
+	case len(s.Command) == 0 || s.Command[0] == "":
+		return no("a job needs a command")
+	case slices.ContainsFunc(s.Command, func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return no("a command cannot hold a zero byte")
+	case !machine.ValidName(s.App):
+		return no("%.80q is no name of an app; use lower-case letters, digits, - and _", s.App)
+	case s.Name != "" && !machine.ValidName(s.Name):
+		return no("%.80q cannot name a job; use up to 63 lower-case letters, digits, -, _ and .", s.Name)
+	case s.First < 0 || s.Last < s.First || s.Last > MaxIndex:
+		return no("an array is from a first to a last index, both from 0 to %d; got %d-%d", MaxIndex, s.First, s.Last)
+	case n > MaxTasks:
+		return no("a job has at most %d tasks, and this one has %d; split it", MaxTasks, n)
+	case size > maxText:
+		return no("command and environment have %d bytes, more than %d; put them in a file", size, maxText)
+	case s.CPUKind != machine.Shared && s.CPUKind != machine.Performance:
+		return no("%.40q is no kind of CPU; use shared or performance", s.CPUKind)
+	case s.CPUs != 0 && s.CPUMilli != 0:
+		return no("a task's CPU is said in cpus (%d) or in cpu_milli (%d), not in both", s.CPUs, s.CPUMilli)
+	case s.CPUMilli != 0 && (s.CPUMilli < machine.MinCPUMilli || s.CPUMilli > machine.MaxCPUMilli):
+		return no("a task has %d to %d thousandths of a core, not %d", machine.MinCPUMilli, machine.MaxCPUMilli,
+			s.CPUMilli)
+	case s.CPUMilli == 0 && (s.CPUs < 1 || s.CPUs > machine.MaxCPUs):
+		return no("a task has 1 to %d CPUs, not %d", machine.MaxCPUs, s.CPUs)
+	case s.MemoryMB < machine.MinMemoryMB || s.MemoryMB > machine.MaxMemoryMB:
+		return no("a task has %d to %d MiB of memory, not %d", machine.MinMemoryMB, machine.MaxMemoryMB, s.MemoryMB)
+	case s.GPUs < 0 || s.GPUs > machine.MaxGPUs:
+		return no("a task has 0 to %d GPUs, not %d", machine.MaxGPUs, s.GPUs)
+	case s.Retries < 0 || s.Retries > MaxRetries:
+		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
+	case s.MaxFails != nil && *s.MaxFails < 0:
+		return no("at least 0 tasks may fail, not %d", *s.MaxFails)
+	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds() || s.EstimateMS < 0 ||
+		s.EstimateMS > MaxTimeout.Milliseconds():
+		return no("a timeout and an estimate are from 0 to %s", MaxTimeout)
+	case s.Priority != "" && s.Priority != High && s.Priority != Normal && s.Priority != Low:
+		return no("%.40q is no priority; use high, normal or low", s.Priority)
+	case s.Scheduling().Valid() != "":
+		return no("%s", s.Scheduling().Valid())
+	}
+	return nil
+}
+
+// settleShape fills in what was left out of the shape.
+func (s *Spec) settleShape() {
+	if s.CPUs == 0 && s.CPUMilli == 0 {
+		s.CPUs = 1
+	}
+	if s.CPUKind == "" {
+		s.CPUKind = machine.Shared
+		if s.CPUMilli != 0 { // as a machine's
+			s.CPUKind = machine.Performance
+		}
+	}
+	if s.MemoryMB == 0 {
+		s.MemoryMB = 256 * min(max(s.CPUs, 1), machine.MaxCPUs)
+	}
+}
+
+// Tasks gives how many tasks the job has.
+func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
+
+// Shape gives what one task occupies.
+func (s *Spec) Shape() cluster.Resources {
+	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
+		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB, GPUs: s.GPUs}})
+}
+
+// Request is what the judge is asked about one task.
+func (s *Spec) Request() placement.Request {
+	return placement.Request{App: s.App, Resources: s.Shape()}
+}
+
+// Terms is what a worker must know to run tasks of a job. It is shared by all of them: read only.
+type Terms struct {
+	Job     string
+	App     string
+	Command []string
+	Env     []string // KEY=VALUE, sorted; all but what differs from task to task
+	Shape   cluster.Resources
+	Shared  bool // its CPU is a share
+	Timeout time.Duration
+
+	Namespace  string
+	Scheduling machine.Scheduling
+}
+
+func (s *Spec) terms(id string) *Terms {
+	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LANG": "C.UTF-8"}
+	maps.Copy(env, s.Env)
+	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
+	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT"} {
+		delete(env, own)
+	}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		t.Env = append(t.Env, k+"="+env[k])
+	}
+	return t
+}
+
+// Environ gives the whole environment of one attempt.
+func (t *Terms) Environ(l Life, worker string) []string {
+	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index),
+		"SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))
+}

@@ -1,0 +1,330 @@
+package jobs
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/machine"
+)
+
+// JobState is where a job is.
+type JobState string
+
+// The states of a job. The last three are final, and durable when they are told.
+const (
+	Waiting   JobState = "waiting" // none of its tasks has begun
+	Running   JobState = "running"
+	Succeeded JobState = "succeeded" // every task ended with 0
+	Failed    JobState = "failed"
+	// Cancelled is a job that was cancelled (Job.Why), or some of whose tasks were while none failed.
+	Cancelled JobState = "cancelled"
+)
+
+// Final says whether nothing more happens to a job in this state.
+func (s JobState) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// Job is a job as it stands.
+type Job struct {
+	ID        string   `json:"id"`
+	State     JobState `json:"state"`
+	Spec      Spec     `json:"spec"`
+	Tasks     int      `json:"tasks"`
+	Waiting   int      `json:"waiting"`
+	Running   int      `json:"running"`
+	Succeeded int      `json:"succeeded"`
+	Failed    int      `json:"failed"`
+	Cancelled int      `json:"cancelled"`
+	Retried   int      `json:"retried"`           // attempts that failed and were run again
+	Evicted   int      `json:"evicted,omitempty"` // attempts that made room for machines or a drain, and were run again
+	// attempts whose end nobody saw, as their worker or its reaper died, and that were run again
+	Lost      int        `json:"lost,omitempty"`
+	FirstFail *FirstFail `json:"first_failure,omitempty"`
+	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
+	Submitted time.Time  `json:"submitted_at"`
+	Ended     *time.Time `json:"ended_at,omitempty"`
+	TaskMS    float64    `json:"task_ms"`              // what the queue reckons with for one task, guessed or learned
+	Took      *Span      `json:"took,omitempty"`       // what tasks took; nil: not enough have ended
+	Left      *Span      `json:"left,omitempty"`       // until the end, if as many go on running as now; nil: not known
+	Elapsed   float64    `json:"elapsed_ms"`           // since it was submitted
+	PerSecond float64    `json:"per_second,omitempty"` // tasks that ran to their end, since it was submitted
+}
+
+// Span is a time that is known within bounds only: what eight of the last ten tasks were between.
+type Span struct {
+	LowMS  float64 `json:"low_ms"`
+	HighMS float64 `json:"high_ms"`
+}
+
+// FirstFail is the task that failed first.
+type FirstFail struct {
+	Index    int    `json:"index"`
+	ExitCode int    `json:"exit_code"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Done gives how many tasks will not run any more.
+func (s *Job) Done() int { return s.Succeeded + s.Failed + s.Cancelled }
+
+// Task is one task as it stands.
+type Task struct {
+	Index    int              `json:"index"`
+	State    string           `json:"state"`               // waiting, running, succeeded, failed, cancelled
+	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was begun
+	ExitCode *int             `json:"exit_code,omitempty"` // of the newest attempt that ended
+	Worker   cluster.WorkerID `json:"worker,omitempty"`
+	TookMS   float64          `json:"took_ms,omitempty"`
+	Detail   string           `json:"detail,omitempty"`
+	Output   int              `json:"output_bytes"`
+}
+
+// Status tells of a job, by its id or its name.
+func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
+	j := d.named(id)
+	if j == nil {
+		return Job{}, noJob(id)
+	}
+	return d.status(now, j, true), nil
+}
+
+// named gives a job by its id, or the newest of a name.
+func (d *Dispatcher) named(ref string) *job {
+	if j := d.jobs[ref]; j != nil || ref == "" {
+		return j
+	}
+	for _, j := range slices.Backward(d.order) {
+		if j.spec.Name == ref {
+			return j
+		}
+	}
+	return nil
+}
+
+// List tells of the jobs of an app, "" for all, oldest first.
+func (d *Dispatcher) List(now time.Time, app string) []Job {
+	out := []Job{}
+	for _, j := range d.order {
+		if app == "" || j.spec.App == app {
+			out = append(out, d.status(now, j, false))
+		}
+	}
+	return out
+}
+
+func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
+	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] +
+		j.counts[running],
+		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
+		Evicted: j.evicted, Lost: j.lost, Submitted: j.submitted,
+		TaskMS: float64(j.estimate) / 1000, Why: j.why}
+	end := now
+	switch {
+	case j.over() && j.sealed:
+		s.State, end = Succeeded, j.ended
+		if s.Ended = &j.ended; j.why != "" {
+			s.State = Cancelled
+		} else if s.Failed > 0 {
+			s.State = Failed
+		} else if s.Cancelled > 0 {
+			s.State = Cancelled
+		}
+	case s.Waiting == len(j.tasks) && j.retried == 0:
+		s.State = Waiting
+	default:
+		s.State = Running
+	}
+	s.Elapsed = float64(end.Sub(j.submitted)) / 1e6
+	if ran := s.Succeeded + s.Failed; ran > 0 && s.Elapsed > 0 {
+		s.PerSecond = 1000 * float64(ran) / s.Elapsed
+	}
+	s.Took, s.Left = j.spans(s.Waiting, s.Running)
+	if i := j.firstFail; i >= 0 {
+		r := j.tasks[i].result
+		s.FirstFail = &FirstFail{r.Index, r.Code, detail(r)}
+	}
+	if why && s.Waiting > 0 && j.why == "" {
+		s.Why = d.why(j)
+	}
+	return s
+}
+
+// spans says what tasks of a job took, and how long it is until the last has ended: those that run may end at once, or
+// have begun just now.
+func (j *job) spans(waiting, running int) (took, left *Span) {
+	low, high, known := j.times.span()
+	if !known {
+		return nil, nil
+	}
+	took = &Span{float64(low) / 1000, float64(high) / 1000}
+	if running > 0 {
+		rounds := float64(waiting) / float64(running)
+		left = &Span{rounds * took.LowMS, math.Ceil(rounds+1) * took.HighMS}
+	}
+	return took, left
+}
+
+// why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
+func (d *Dispatcher) why(j *job) string {
+	if !j.unpaid.IsZero() {
+		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
+			" cannot pay for another task of it now; it is tried again every few seconds"
+	}
+	sh := d.queueOf(j.terms.Shape)
+	here, room, saved, tasks := 0, 0, 0, 0
+	var clauses []machine.Clause
+	for _, s := range d.inOrder {
+		if !s.here {
+			continue
+		}
+		here++
+		tasks += len(s.running) + len(s.open)
+		rec := s.record
+		rec.Used = rec.Used.Add(s.ahead)
+		switch v := placement.Judge(placement.Request{Resources: sh.shape}, rec); {
+		case !v.Fits:
+			clauses = append(clauses, v.Failing[0])
+		case s.saving != nil && s.saving != sh:
+			saved++
+		case len(s.resting) > 0:
+			room++
+		}
+	}
+	if here == 0 {
+		return "no worker is connected"
+	}
+	text := fmt.Sprintf("%s busy with %s", count(here, "worker is", "workers are"), count(tasks, "task", "tasks"))
+	switch {
+	case room > 0:
+		text = fmt.Sprintf("%s room, so it is about to begin", count(room, "worker has", "workers have"))
+	case len(clauses) > 0:
+		no := fmt.Sprintf("%s (on %d of %d)", placement.ClauseText(clauses[0]), len(clauses), here)
+		if text += "; " + no; tasks == 0 {
+			text = no
+		}
+	case tasks == 0:
+		text = count(here, "worker has", "workers have") + " not asked for a task yet"
+	case saved > 0:
+		text += fmt.Sprintf("; %d of them keep room for a larger task", saved)
+	default:
+		text += ", as many as they take at once"
+	}
+	ahead, lots := int32(0), int32(0)
+	rank := sh.queue.Rank(j.number)
+	for _, other := range d.queues {
+		t, l := other.queue.Ahead(rank, j.number)
+		ahead, lots = ahead+t, lots+l
+	}
+	if ahead > 0 {
+		text += fmt.Sprintf("; %s of %s come before these", count(int(ahead), "task", "tasks"),
+			count(int(lots), "job", "jobs"))
+	}
+	return text
+}
+
+// count writes a number with its noun: "1 task", "1,200 tasks".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	digits := fmt.Sprint(n)
+	var b strings.Builder
+	for i, c := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String() + " " + many
+}
+
+// TaskQuery chooses tasks: those from index From on, in one of the states when there are any.
+type TaskQuery struct {
+	From   int
+	Limit  int
+	States []string
+}
+
+// Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
+func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
+	j := d.named(id)
+	if j == nil {
+		return nil, -1, noJob(id)
+	}
+	for i := max(0, q.From-j.spec.First); i < len(j.tasks); i++ {
+		if len(out) == q.Limit {
+			return out, j.spec.First + i, nil
+		}
+		s := j.taskStatus(now, i)
+		keep := len(q.States) == 0
+		for _, want := range q.States {
+			keep = keep || want == s.State
+		}
+		if keep {
+			out = append(out, s)
+		}
+	}
+	return out, -1, nil
+}
+
+// Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
+// the worker on which a life runs.
+func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
+	j := d.named(id)
+	if j == nil {
+		return nil, nil, "", noJob(id)
+	}
+	i, ok := j.at(index)
+	if !ok {
+		return nil, nil, "", noTask(j, index)
+	}
+	t := &j.tasks[i]
+	if t.state == running {
+		l := j.life(i)
+		live, worker = &l, t.worker
+	}
+	return t.result, live, worker, nil
+}
+
+func (j *job) taskStatus(now time.Time, i int) Task {
+	t := &j.tasks[i]
+	s := Task{Index: j.spec.First + i, State: stateNames[t.state], Attempt: int(t.attempt), Worker: t.worker}
+	if t.state == granted {
+		s.State = stateNames[running]
+	}
+	if t.state == running && t.began > 0 {
+		s.TookMS = float64(now.UnixMicro()-t.began) / 1000
+	}
+	if r := t.result; r != nil && t.state != running {
+		code := r.Code
+		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, detail(r), r.Bytes
+		s.TookMS = float64(r.Ended-r.Began) / 1000
+		if t.state == finished {
+			if s.State = "failed"; r.good() {
+				s.State = "succeeded"
+			}
+		}
+	}
+	return s
+}
+
+// detail says what an exit code does not.
+func detail(r *Result) string {
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.Lost:
+		return "nobody saw its end"
+	case r.OOM:
+		return "it wanted more memory than the job gives it"
+	case r.TimedOut:
+		return "it ran for longer than --timeout allows"
+	case r.Signal != 0:
+		return fmt.Sprintf("ended by signal %d", r.Signal)
+	}
+	return ""
+}

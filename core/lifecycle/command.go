@@ -1,0 +1,299 @@
+package lifecycle
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Verb is what is to be done to a machine that exists.
+type Verb string
+
+// The verbs.
+const (
+	Start    Verb = "start"
+	Stop     Verb = "stop"
+	Restart  Verb = "restart"
+	Suspend  Verb = "suspend"
+	Signal   Verb = "signal"
+	Update   Verb = "update"
+	Destroy  Verb = "destroy"
+	Cordon   Verb = "cordon"
+	Uncordon Verb = "uncordon"
+	// SetMetadata sets the keys of Metadata; a nil value deletes the key. With ReplaceMetadata the map is the whole.
+	SetMetadata Verb = "metadata"
+	// Resize changes CPU and memory; one that runs goes on.
+	Resize Verb = "resize"
+)
+
+// Command is one verb for one machine. App must be the machine's own: a machine of another app is not found.
+type Command struct {
+	Verb    Verb   `json:"verb"`
+	App     string `json:"app"`
+	Machine string `json:"machine"`
+	Nonce   string `json:"nonce,omitempty"`  // of the lease; must be the holder's while one is held
+	Expect  string `json:"expect,omitempty"` // the instance id that the machine must still have; "": any
+	Source  string `json:"source,omitempty"` // user (default), flyd or proxy: stands in the events
+	Signal  string `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
+	// Timeout is the grace of what is stopped; 0: the config's.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
+	// ToDisk has a suspend bring the memory to disk, where that can be; so has the config.
+	ToDisk bool `json:"to_disk,omitempty"`
+	// Begun has it answered when the operation has begun, durably, and not when it has ended.
+	Begun bool `json:"begun,omitempty"`
+	// destroy: also when running; restart: skip the grace
+	Kill            bool               `json:"kill,omitempty"`
+	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
+	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
+	Resize          *machine.Resize    `json:"resize,omitempty"`    // resize
+	Metadata        map[string]*string `json:"metadata,omitempty"`
+	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
+	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	Term *cluster.Term `json:"term,omitempty"`
+	// Replica is which replica the machine is from then on; nil: the one it was. Only of an update.
+	Replica *machine.Replica `json:"replica,omitempty"`
+
+	Connection Connection `json:"-"` // update: what the worker's runtime says of its network
+	Pulled     Pulled     `json:"-"` // update: what it says of the new config's image
+}
+
+// Outcome is the answer to a command.
+type Outcome struct {
+	Machine  *machine.Machine `json:"machine"`
+	Previous machine.State    `json:"previous"`        // the state the command found
+	Begun    *machine.Begun   `json:"begun,omitempty"` // nil: it is done
+}
+
+// Grant asks a worker to make a machine. The same id asked again answers the machine that is there: a buyer that lost
+// the answer repeats the grant at the same worker.
+type Grant struct {
+	Request placement.Request `json:"request"`
+	Hold    string            `json:"hold,omitempty"` // token of a hold that this grant redeems
+	// Evict is consent: machines of lower rank may be evicted for it, where it does not fit.
+	Evict     bool               `json:"evict,omitempty"`
+	Launch    *machine.Launch    `json:"launch"`
+	Region    string             `json:"region"`
+	Placement *machine.Placement `json:"placement,omitempty"`
+	Source    string             `json:"source,omitempty"`
+	// NewID says that the id was drawn for this grant: nobody asks for it again, whatever comes of it.
+	NewID bool `json:"new_id,omitempty"`
+	// KeyMark is of the Idempotency-Key under which the machine is made, "" for none.
+	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
+	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	Term    *cluster.Term    `json:"term,omitempty"`
+	Replica *machine.Replica `json:"replica,omitempty"` // which replica of a service the machine is; nil: none
+
+	Connection Connection `json:"-"` // what the worker's runtime says of its network
+}
+
+// LeaseCommand takes, refreshes (Nonce set) or releases (Release) a machine's lease.
+type LeaseCommand struct {
+	App     string        `json:"app"`
+	Machine string        `json:"machine"`
+	Nonce   string        `json:"nonce,omitempty"`
+	Owner   string        `json:"owner,omitempty"`
+	TTL     time.Duration `json:"ttl_ns,omitempty"` // 0: defaultLease
+	Release bool          `json:"release,omitempty"`
+}
+
+// HoldCommand reserves capacity for a request for a while.
+type HoldCommand struct {
+	Request placement.Request
+	Token   string
+	TTL     time.Duration
+	By      cluster.WorkerID // the member that asks, as its certificate says; "" is the worker's own
+}
+
+// VolumeCommand makes or changes a volume.
+type VolumeCommand struct {
+	Verb   string `json:"verb"` // create, update, extend, snapshot, destroy
+	App    string `json:"app"`
+	Volume string `json:"volume"`
+	// Spec says for create: name, size_gb, ...; update: snapshot_retention, auto_backup_enabled; extend: size_gb.
+	Spec      machine.Volume `json:"spec"`
+	Snapshot  string         `json:"snapshot,omitempty"`      // create from this snapshot
+	SourceVol string         `json:"source_volume,omitempty"` // create as a copy of this volume
+	Namespace string         `json:"namespace,omitempty"`     // create: whose means it takes; "" is quota.Default
+}
+
+// CordonCommand makes a worker take nothing new, or with End makes it take things again. It says nothing of the
+// machines that the worker has: they stay, restart where they are, and may be stopped and started.
+type CordonCommand struct {
+	Owner  string        `json:"owner"`
+	Reason string        `json:"reason"`
+	TTL    time.Duration `json:"ttl_ns,omitempty"` // it ends by itself then; 0: somebody must end it
+	Drain  bool          `json:"drain,omitempty"`  // the worker is being emptied
+	// with Drain: the tasks that run there are ended and go back to their queues
+	EndTasks bool `json:"end_tasks,omitempty"`
+	End      bool `json:"end,omitempty"`
+}
+
+// The durations of commands travel as nanoseconds, and their names say so. A souk of the version before knows them by
+// names that do not: both are written, and either is read, until no member of that version is left.
+
+// MarshalJSON writes the timeout under its old name too.
+func (c Command) MarshalJSON() ([]byte, error) {
+	type plain Command
+	return json.Marshal(struct {
+		plain
+		Old time.Duration `json:"timeout,omitempty"`
+	}{plain(c), c.Timeout})
+}
+
+// UnmarshalJSON reads the timeout under its old name too.
+func (c *Command) UnmarshalJSON(b []byte) error {
+	type plain Command
+	in := struct {
+		*plain
+		Old time.Duration `json:"timeout"`
+	}{plain: (*plain)(c)}
+	err := json.Unmarshal(b, &in)
+	if c.Timeout == 0 {
+		c.Timeout = in.Old
+	}
+	return err
+}
+
+// MarshalJSON writes the time under its old name too.
+func (c LeaseCommand) MarshalJSON() ([]byte, error) {
+	type plain LeaseCommand
+	return json.Marshal(struct {
+		plain
+		Old time.Duration `json:"ttl,omitempty"`
+	}{plain(c), c.TTL})
+}
+
+// UnmarshalJSON reads the time under its old name too.
+func (c *LeaseCommand) UnmarshalJSON(b []byte) error {
+	type plain LeaseCommand
+	in := struct {
+		*plain
+		Old time.Duration `json:"ttl"`
+	}{plain: (*plain)(c)}
+	err := json.Unmarshal(b, &in)
+	if c.TTL == 0 {
+		c.TTL = in.Old
+	}
+	return err
+}
+
+// MarshalJSON writes the time under its old name too.
+func (c CordonCommand) MarshalJSON() ([]byte, error) {
+	type plain CordonCommand
+	return json.Marshal(struct {
+		plain
+		Old time.Duration `json:"ttl,omitempty"`
+	}{plain(c), c.TTL})
+}
+
+// UnmarshalJSON reads the time under its old name too.
+func (c *CordonCommand) UnmarshalJSON(b []byte) error {
+	type plain CordonCommand
+	in := struct {
+		*plain
+		Old time.Duration `json:"ttl"`
+	}{plain: (*plain)(c)}
+	err := json.Unmarshal(b, &in)
+	if c.TTL == 0 {
+		c.TTL = in.Old
+	}
+	return err
+}
+
+// What another member asks of a worker is held against the same rules as what a client asks of a gateway: a member that
+// is broken, or in other hands, must not do more with a worker than a client could.
+
+// Check returns what is wrong with a grant that came from elsewhere: the launch must be one that a gateway would take,
+// and the ledger is charged for what the launch says, whatever the request says.
+func (g *Grant) Check() error {
+	if !machine.ValidID(g.Request.Machine) || !machine.ValidApp(g.Request.App) {
+		return fault.New(fault.Invalid, "id",
+			"a grant needs a machine id of 14 hexadecimal digits and the name of an app")
+	}
+	if g.Launch == nil || g.Launch.Config == nil {
+		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+	}
+	if err := cmp.Or(validLaunch(g.Launch), checkOrder(g.Term, g.Replica)); err != nil {
+		return err
+	}
+	if s := g.Launch.Scheduling; s != nil &&
+		(s.Rank() != g.Request.Scheduling.Rank() || s.Lent != g.Request.Scheduling.Lent) {
+		return fault.New(fault.Invalid, "scheduling",
+			"the request is of another band, priority or terms than the launch that comes with it")
+	}
+	return sameResources(&g.Request.Resources, g.Launch.Config)
+}
+
+// Check returns what is wrong with a command that came from elsewhere.
+func (c *Command) Check() error {
+	if err := c.checkOrder(); err != nil {
+		return err
+	}
+	if c.Verb == Resize {
+		if c.Resize == nil {
+			return fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
+		}
+		_, err := c.Resize.Of(nil)
+		return err
+	}
+	if c.Verb != Update {
+		return nil
+	}
+	if c.Launch == nil || c.Launch.Config == nil || c.Resources == nil {
+		return fault.New(fault.Invalid, "config", "an update needs the whole new config")
+	}
+	if err := validLaunch(c.Launch); err != nil {
+		return err
+	}
+	return sameResources(c.Resources, c.Launch.Config)
+}
+
+// checkOrder returns what is wrong with what a steward's order carries.
+func (c *Command) checkOrder() error {
+	if c.Replica != nil && c.Verb != Update {
+		return fault.New(fault.Invalid, "replica", "a %s does not change which replica a machine is; an update does",
+			c.Verb)
+	}
+	return checkOrder(c.Term, c.Replica)
+}
+
+// validLaunch checks what a worker acts upon of a launch. Its region may be a list here, which says nothing any more.
+func validLaunch(l *machine.Launch) error {
+	of := *l
+	of.Region = ""
+	return of.Validate()
+}
+
+// sameResources holds what is to be charged against a config. Where nothing is named it is filled in: a member that
+// repeats a grant need not say it again.
+func sameResources(charged *cluster.Resources, c *machine.Config) error {
+	want := machine.Resources(c)
+	if charged.IsZero() {
+		*charged = want
+	}
+	if diff := want.Sub(*charged); !diff.IsZero() {
+		return fault.New(fault.Invalid, "resources", "the request names other resources than its config: %v, not %v",
+			*charged, want)
+	}
+	return nil
+}
+
+// Check returns what is wrong with a volume's command that came from elsewhere. Ids become names of directories.
+func (c *VolumeCommand) Check() error {
+	switch {
+	case !machine.ValidVolumeID(c.Volume):
+		return fault.New(fault.Invalid, "volume", "a volume's id is vol_ and letters and digits")
+	case c.SourceVol != "" && !machine.ValidVolumeID(c.SourceVol):
+		return fault.New(fault.Invalid, "volume", "the id of the volume to copy is vol_ and letters and digits")
+	case c.Snapshot != "" && !machine.ValidSnapshotID(c.Snapshot):
+		return fault.New(fault.Invalid, "snapshot", "a snapshot's id is vs_ and letters and digits")
+	case !machine.ValidApp(c.App):
+		return fault.New(fault.Invalid, "app", "a volume needs the name of an app")
+	}
+	return nil
+}

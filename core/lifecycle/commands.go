@@ -1,0 +1,305 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// MaxPending bounds the commands that wait for one machine's operation to end.
+const MaxPending = 8
+
+// commands are what people and buyers ask of machines: verbs, and grants of new ones.
+type commands struct {
+	*machines
+	evictions *evictions
+	waiters   *waiters
+	terms     *terms
+	pending   map[string][]pendingCommand // by the machine whose operation has to end first
+}
+
+type pendingCommand struct {
+	ticket uint64
+	c      Command
+}
+
+// do carries out a command, or lets it wait for the machine's operation to end.
+func (s *commands) do(ticket uint64, c Command) {
+	r, err := s.admit(c)
+	if err != nil {
+		s.reply(ticket, nil, "", err)
+		return
+	}
+	previous := r.Machine.State
+	if s.immediate(r, c) {
+		s.reply(ticket, r, previous, nil)
+		return
+	}
+	if run := s.run(c.Machine); run != nil && s.duringRun(ticket, r, c, run) {
+		return
+	}
+	previous = r.Machine.State
+	begun, err := s.judge(r, c)
+	if err != nil || !begun || s.run(c.Machine) == nil { // or it has ended within this very input
+		s.reply(ticket, r, previous, err)
+		return
+	}
+	s.answer(ticket, r, previous, c.Begun)
+}
+
+// admit returns the machine of a command, where neither a newer steward, another instance, a lease nor a halt stands
+// against it. A command that waits for its turn is judged again then: any of them may have come meanwhile.
+func (s *commands) admit(c Command) (*row, error) {
+	if err := c.checkOrder(); err != nil {
+		return nil, err
+	}
+	if err := s.terms.obey(c.App, c.Term); err != nil {
+		return nil, err
+	}
+	r, err := s.find(c.App, c.Machine)
+	if err == nil && c.Expect != "" && c.Expect != r.Machine.InstanceID {
+		err = fault.New(fault.Conflict, "other_instance",
+			"the %s is meant for instance %s of machine %s, which is at instance %s now; look at the machine again",
+			c.Verb, c.Expect, c.Machine, r.Machine.InstanceID)
+	}
+	if err == nil && c.Term == nil && c.Replica == nil && (c.Verb == Update || c.Verb == Resize) {
+		err = kept(r)
+	}
+	if err == nil && leased(c.Verb) && !c.wakes() {
+		err = s.leases.check(c.Machine, c.Nonce)
+	}
+	if err == nil && c.Verb.starts() {
+		err = cmp.Or(s.halt.refuse(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
+	}
+	return r, err
+}
+
+// kept refuses that somebody changes what a replica is: its steward would not know, and change nothing back.
+func kept(r *row) error {
+	of := r.Machine.Replica
+	if of == nil {
+		return nil
+	}
+	return fault.New(fault.Precondition, "replica", "machine %s is replica %d of group %s of its app's service, which "+
+		"keeps it as its release says: make another release", r.Machine.ID, of.Index, of.Group)
+}
+
+// duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,
+// or ends it. It reports whether that is all; if not, the machine is free for the command.
+func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) bool {
+	id := r.Machine.ID
+	same := string(c.Verb) == run.Op || c.Verb == Start && (run.Op == opStartEvict || wakes(run.Op))
+	switch {
+	case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
+		if _, err := argsFor(r, c); err != nil {
+			s.reply(ticket, r, r.Machine.State, err)
+			return true
+		}
+		s.abort(run.Key, "the machine is being destroyed")
+		return false
+	case same && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy):
+		s.answer(ticket, r, r.Machine.State, c.Begun)
+	case len(s.pending[id]) >= MaxPending:
+		s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: "too many commands wait for machine " + id + " already; try again when its " + run.Op + " has ended"})
+	default:
+		s.pending[id] = append(s.pending[id], pendingCommand{ticket, c})
+	}
+	return true
+}
+
+// doPending carries out the commands that waited for a machine's operation, up to the first that begins another.
+func (s *commands) doPending(id string) {
+	for s.run(id) == nil && len(s.pending[id]) > 0 {
+		p := s.pending[id][0]
+		s.pending[id] = s.pending[id][1:]
+		s.do(p.ticket, p.c)
+	}
+	if len(s.pending[id]) == 0 {
+		delete(s.pending, id)
+	}
+}
+
+// answer has ticket answered when the machine's operation ends; now, if it is enough that it has begun.
+func (s *commands) answer(ticket uint64, r *row, previous machine.State, begun bool) {
+	if !begun {
+		s.waiters.add(machineKey(r.Machine.ID), ticket, previous)
+		return
+	}
+	s.out.Sync = true
+	s.replyBegun(ticket, r, previous)
+}
+
+// replyBegun answers a command whose operation is on its way.
+func (s *commands) replyBegun(ticket uint64, r *row, previous machine.State) {
+	out := Outcome{Machine: r.public(), Previous: previous}
+	if run := s.run(r.Machine.ID); run != nil {
+		out.Begun = &machine.Begun{Operation: run.Op, Until: aim(run)}
+	}
+	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Outcome: out})
+}
+
+// overdue answers a command that has waited for long: that its operation has begun, or, when it still waits for its
+// turn, that it is not carried out. One that is answered already is no harm.
+func (s *commands) overdue(ticket uint64) {
+	if key, w, ok := s.waiters.take(ticket); ok {
+		id, isMachine := strings.CutPrefix(key, "m/")
+		if isMachine {
+			s.replyBegun(ticket, s.rows[id], w.previous)
+			return
+		}
+		v := s.volumes.rows[strings.TrimPrefix(key, "v/")]
+		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v.public(), Err: fault.New(fault.Timeout,
+			"deadline", "volume %s is not ready yet; it is being worked on, so look again later", v.Volume.ID)})
+		return
+	}
+	for id, list := range s.pending {
+		i := slices.IndexFunc(list, func(p pendingCommand) bool { return p.ticket == ticket })
+		if i < 0 {
+			continue
+		}
+		verb, op := list[i].c.Verb, "operation"
+		if s.pending[id] = slices.Delete(list, i, i+1); len(s.pending[id]) == 0 {
+			delete(s.pending, id)
+		}
+		if run := s.run(id); run != nil {
+			op = run.Op
+		}
+		s.reply(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: fmt.Sprintf("the %s of machine %s has not begun, and does not: its %s takes long; ask again when "+
+				"that has ended", verb, id, op)})
+		return
+	}
+}
+
+// wakes reports whether a command starts a machine because a request came for it. A lease does not keep that off: who
+// holds one is at work on the machine, and the request cannot wait for the end of that.
+func (c *Command) wakes() bool { return c.Verb == Start && c.Source == machine.SourceProxy }
+
+// leased lists the verbs that a lease keeps from others, as the Machines API has it.
+func leased(v Verb) bool { return v != Signal && v != SetMetadata }
+
+// immediate carries out the verbs that touch nothing that runs.
+func (s *commands) immediate(r *row, c Command) bool {
+	switch c.Verb {
+	case Cordon, Uncordon:
+		r.Machine.Cordoned = c.Verb == Cordon
+	case SetMetadata:
+		cfg := *r.Machine.Config
+		m := map[string]string{}
+		if !c.ReplaceMetadata {
+			m = maps.Clone(cfg.Metadata)
+		}
+		if m == nil {
+			m = map[string]string{}
+		}
+		for k, v := range c.Metadata {
+			if v == nil {
+				delete(m, k)
+			} else {
+				m[k] = *v
+			}
+		}
+		cfg.Metadata = m
+		r.Machine.Config = &cfg
+	default:
+		return false
+	}
+	r.Machine.UpdatedAt = stamp(s.now)
+	s.dirty[r.Machine.ID] = true
+	s.out.Sync = true
+	return true
+}
+
+// waiters are the commands whose operation is on its way, by its key.
+type waiters struct {
+	*core
+	byKey map[string][]waiter
+}
+
+type waiter struct {
+	ticket   uint64
+	run      string        // the operation's id
+	previous machine.State // that the command found
+	failed   error         // why the operation before failed that this one makes good
+}
+
+// add has ticket answered when the operation that is on its way for key ends.
+func (s *waiters) add(key string, ticket uint64, previous machine.State) {
+	s.byKey[key] = append(s.byKey[key], waiter{ticket: ticket, run: s.engine.Active(key).ID, previous: previous})
+}
+
+// take returns the waiter of a ticket, who then waits no more, and the key of the operation.
+func (s *waiters) take(ticket uint64) (key string, w waiter, ok bool) {
+	for key, list := range s.byKey {
+		if i := slices.IndexFunc(list, func(w waiter) bool { return w.ticket == ticket }); i >= 0 {
+			w = list[i]
+			if s.byKey[key] = slices.Delete(list, i, i+1); len(s.byKey[key]) == 0 {
+				delete(s.byKey, key)
+			}
+			return key, w, true
+		}
+	}
+	return "", w, false
+}
+
+// drain calls f with those who wait for the run of key, who then wait no more.
+func (s *waiters) drain(key string, f func(waiter)) {
+	list := s.byKey[key]
+	delete(s.byKey, key)
+	for _, w := range list {
+		f(w)
+	}
+}
+
+// carry has those who waited for a run that failed wait for the one that makes it good.
+func (s *waiters) carry(f fsm.Finished, to *fsm.Run) {
+	for i, w := range s.byKey[f.Key] {
+		if w.run == f.ID {
+			s.byKey[f.Key][i].run, s.byKey[f.Key][i].failed = to.ID, f.Err
+		}
+	}
+}
+
+// answer answers those who waited for a run. reply says what they get to see.
+func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
+	var others []waiter // of the operation that follows on one that was aborted
+	for _, w := range s.byKey[f.Key] {
+		if w.run != f.ID {
+			others = append(others, w)
+			continue
+		}
+		rep := Reply{Ticket: w.ticket, Err: f.Err, Outcome: Outcome{Previous: w.previous}}
+		if w.failed != nil {
+			rep.Err = w.failed
+		}
+		reply(&rep)
+		s.out.Replies = append(s.out.Replies, rep)
+	}
+	if s.byKey[f.Key] = others; others == nil {
+		delete(s.byKey, f.Key)
+	}
+}
+
+// Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at
+// once when there is nothing to do.
+func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
+	s.open(now)
+	s.commands.do(ticket, c)
+	return s.close()
+}
+
+// Overdue answers the command of a ticket that has waited for long enough: with what has begun and goes on, or with why
+// it is not carried out. Where the command has been answered nothing happens.
+func (s *Supervisor) Overdue(now time.Time, ticket uint64) Out {
+	s.open(now)
+	s.commands.overdue(ticket)
+	return s.close()
+}

@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// grant makes a machine, or answers with the one that is there. A worker that is halted refuses it by its ledger, as a
+// cordoned one does, so that who asks goes on to another one.
+func (s *commands) grant(ticket uint64, g Grant) error {
+	id, app := g.Request.Machine, g.Request.App
+	if err := checkOrder(nil, g.Replica); err != nil {
+		return err
+	}
+	if err := s.terms.obey(app, g.Term); err != nil {
+		return err
+	}
+	if r := s.rows[id]; r != nil {
+		return s.grantedBefore(ticket, r, app)
+	}
+	if err := s.engine.Free(machineKey(id)); err != nil { // what is left of a machine that the journal has lost
+		return err
+	}
+	l := g.Launch
+	if l == nil || l.Config == nil || !machine.ValidID(id) || app == "" {
+		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+	}
+	if err := s.checkName(app, l.Name); err != nil {
+		return err
+	}
+	if err := s.volumes.check(app, id, l.Config.Mounts); err != nil {
+		return err
+	}
+	req := g.Request
+	req.Start, req.Wakes = !l.SkipLaunch, l.Config.Wakes()
+	if err := s.refuseApart(g.Replica); err != nil {
+		return err
+	}
+	if no := s.against(id, app, l.Config, g.Connection); len(no) > 0 {
+		return market.Refuse(s.seller, s.now, req, no)
+	}
+	if g.Evict && req.Start {
+		evicted, err := s.evictions.claim(req, g.Hold)
+		if err != nil {
+			return err
+		}
+		return s.create(ticket, g, evicted)
+	}
+	if err := s.seller.Grant(s.now, req, g.Hold, req.Start); err != nil {
+		return err
+	}
+	return s.create(ticket, g, nil)
+}
+
+// grantedBefore answers a grant that is repeated, when its machine has been made.
+func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
+	switch {
+	case r.Machine.App != app:
+		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine.ID)
+	case r.destroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
+		if err := r.Machine.LaunchError(); err != nil {
+			return err
+		}
+		return fault.New(fault.Precondition, machine.CodeLaunchFailed, "%s", r.Failure)
+	case s.run(r.Machine.ID) != nil:
+		s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	default:
+		s.reply(ticket, r, "", nil)
+	}
+	return nil
+}
+
+// create enters the machine and begins the operation; evicted are those who leave for it.
+func (s *commands) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
+	r := s.enter(g)
+	if err := s.beginCreate(r, g, evicted); err != nil {
+		return err
+	}
+	s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	return nil
+}
+
+func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) error {
+	a := opArgs{Source: g.Source, Grace: defaultGrace, NewID: g.NewID}
+	op, evicting := opCreate, opCreateEvict
+	if !machine.IsHostImage(g.Launch.Config.Image) {
+		op, evicting = opCreateImage, opCreateImageEvict
+	}
+	switch {
+	case len(evicted) > 0:
+		return s.evictions.launchEvicting(r, evicting, a, machine.Creating, evicted)
+	case g.Launch.SkipLaunch:
+		return s.begin(r, op, a)
+	}
+	return s.launch(r, op, a, machine.Creating)
+}
+
+// enter makes the row of a machine that has been granted.
+func (s *commands) enter(g Grant) *row {
+	l, id := g.Launch, g.Request.Machine
+	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Attached: l.Attach,
+		Namespace: g.Request.Namespace}
+	instance := s.ulid()
+	r.Machine = machine.Machine{
+		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,
+		InstanceID: instance, Version: instance,
+		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: g.Connection.address(),
+		CreatedAt: stamp(s.now), Config: l.Config,
+		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
+		Placement:  g.Placement,
+		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica, Rests: l.SkipLaunch,
+	}
+	if r.Machine.Name == "" {
+		r.Machine.Name = s.freeName(g.Request.App)
+	}
+	s.rows[id] = r
+	s.names[fullName{r.Machine.App, r.Machine.Name}] = id
+	for _, v := range r.mounts() {
+		s.volumes.attach(v, id)
+	}
+	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
+	s.note(r, "launch", machine.Created, g.Source, machine.MadeText(l.Config))
+	s.warn(r, machine.Warnings(l.Config))
+	s.warn(r, machine.PortWarnings(l.Config))
+	if r.scheduling().Lent {
+		s.setUnpaid(id, true, "namespace "+r.namespace()+" cannot pay for it now")
+	}
+	if l.LeaseTTL > 0 {
+		s.leases.set(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
+			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
+	}
+	return r
+}
+
+// Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
+// The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
+func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
+	s.open(now)
+	if err := s.commands.grant(ticket, g); err != nil {
+		s.reply(ticket, nil, "", err)
+	}
+	return s.close()
+}
+
+// Connection is what the worker's runtime says of the network that a config asks for (runtime.Connector).
+type Connection struct {
+	Address string           // of the machine's own; "": it shares that of its host
+	No      []machine.Clause // what stands against it
+}
+
+// hostAddress is where what shares its host's network finds itself.
+const hostAddress = "127.0.0.1"
+
+func (c Connection) address() string { return cmp.Or(c.Address, hostAddress) }
+
+// against returns all that stands against the network of a machine's config: what its runtime says, and ports of the
+// host that another machine here has. A machine has its ports for as long as it exists, so that it can be started
+// again.
+func (s *commands) against(id, app string, c *machine.Config, to Connection) []machine.Clause {
+	no := slices.Clone(to.No)
+	for _, port := range s.portsInUse(id, app, c.HostPorts()) { // which knows more than the runtime: whose it is
+		no = slices.DeleteFunc(no, func(c machine.Clause) bool {
+			return c.Code == port.Code && c.Wanted == port.Wanted
+		})
+		no = append(no, port)
+	}
+	slices.SortFunc(no, func(a, b machine.Clause) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Wanted, b.Wanted))
+	})
+	return no
+}
+
+// portsInUse returns a clause for each of some ports of the host that another machine here has.
+func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine.Clause {
+	if len(ports) == 0 {
+		return nil
+	}
+	by := make([]*row, len(ports)) // of each port: the machine that has it, the one with the least id
+	for _, other := range s.rows {
+		if other.Machine.ID == id || other.destroyed() {
+			continue
+		}
+		theirs := other.hostPorts()
+		for i, p := range ports {
+			if slices.ContainsFunc(theirs, p.Overlaps) &&
+				(by[i] == nil || other.Machine.ID < by[i].Machine.ID) {
+				by[i] = other
+			}
+		}
+	}
+	var no []machine.Clause
+	for i, p := range ports {
+		if by[i] != nil {
+			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
+				Had: publisher(by[i], app, p)})
+		}
+	}
+	return no
+}
+
+// publisher says to an app which machine has a port that overlaps one, and which port where it is another.
+func publisher(r *row, app string, p machine.Publish) string {
+	who, what := "a machine of another app", "it"
+	if r.Machine.App == app {
+		who = "machine " + r.Machine.ID
+	}
+	for _, c := range r.configs() {
+		theirs := c.HostPorts()
+		i := slices.IndexFunc(theirs, p.Overlaps)
+		if i < 0 {
+			continue
+		}
+		if o := theirs[i]; o.At() != p.At() {
+			what = o.String()
+		}
+		if c.OnHostPorts() {
+			return who + " that has a service at " + what
+		}
+		break
+	}
+	return who + " that publishes " + what
+}
+
+// refuseNetwork returns the error of a machine that is here and cannot have the network of its new config.
+func refuseNetwork(id string, no []machine.Clause) error {
+	if len(no) == 0 {
+		return nil
+	}
+	code := "network"
+	if no[0].Code == placement.CodePort {
+		code = "port_taken"
+	}
+	return fault.New(fault.Conflict, code, "machine %s stays as it is, for its worker cannot "+
+		"give it that network: %s", id, placement.VerdictText(placement.Verdict{Failing: no}))
+}

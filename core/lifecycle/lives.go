@@ -1,0 +1,230 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/machine"
+)
+
+// Backoff of the restart policy: doubling from base to cap, so that a machine that dies at once does not eat its
+// worker. A life of at least restartHealthy begins the count anew.
+const (
+	restartBase    = 100 * time.Millisecond
+	restartCap     = 30 * time.Second
+	restartHealthy = 5 * time.Minute
+)
+
+// lives follow what the runtime runs: they take note of lives that end, begin those that are due by themselves, and
+// hold what runs against what should.
+type lives struct {
+	*machines
+	evictions *evictions
+	strays    map[string]bool // machines whose room is kept for a life that the journal does not have, until it is gone
+	drift     uint64          // differences that were found and mended
+}
+
+// exited takes the end of a life into account. An exit that belongs to no life known is only acknowledged, but for one
+// that overtook the launch it belongs to, which waits for it.
+func (s *lives) exited(r *row, ex Exit) {
+	run := s.run(r.Machine.ID)
+	if r.Life == nil || r.Life.Attempt != ex.Attempt {
+		if run != nil && launches(run) && argsOf(run).Attempt == ex.Attempt {
+			r.early = &ex // not acknowledged: if we crash now it is told again
+			return
+		}
+		s.ack(ex)
+		s.strayEnded(r)
+		return
+	}
+	parked, why := s.parked(r.Machine.ID)
+	requested := run != nil && (stops(run.Op) || wakes(run.Op) && r.Life.OnDisk) || parked != nil && stops(parked.Op)
+	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
+		r.Restarts = 0
+	}
+	r.Life, r.LastExit, r.Machine.Checks = nil, &ex, nil
+	if (run == nil || run.Op != opResize) && r.Former == nil { // else it has what it may need until that is settled
+		r.Occupies = cluster.Resources{}
+	}
+	again := !requested && parked == nil && r.wantsRestart(ex)
+	if again && !r.acts() { // it was on disk, and has no room
+		again = s.seller.SetUp(s.now, r.Machine.ID, true) == nil
+	}
+	if !requested {
+		r.addDeath(ex.At)
+	}
+	s.noteExit(r, ex, requested, again)
+	s.ack(ex)
+	s.dirty[r.Machine.ID] = true
+	switch {
+	case parked != nil:
+		s.rest(r, nil)
+		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it has ended, and nothing follows from that: "+why)
+	case requested:
+		r.Restarts = 0
+		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
+		s.notify(machineKey(r.Machine.ID))
+	case again:
+		r.RestartAt = s.now.Add(restartWait(r.Restarts))
+		r.Restarts++
+		s.rest(r, run)
+	default:
+		r.Restarts = 0
+		s.rest(r, run)
+		if r.Machine.Config.AutoDestroy && run == nil {
+			if r.Attached {
+				r.DestroyAt = s.now.Add(readerPatience)
+			} else {
+				s.destroy(r)
+			}
+		}
+	}
+}
+
+// readerPatience is how long a machine with auto_destroy stays after its end, where somebody reads its output
+// (machine.Launch.Attach). The reader destroys it when it has all; a reader that was killed does not.
+const readerPatience = 30 * time.Second
+
+// destroy destroys a machine at its end.
+func (s *lives) destroy(r *row) {
+	r.DestroyAt = time.Time{}
+	if r.Life != nil { // it was started again
+		return
+	}
+	if err := s.begin(r, opDestroy, opArgs{Source: machine.SourceFlyd}); err != nil {
+		s.noteRefused(r, "it is not destroyed", err)
+	}
+}
+
+// stops reports whether an operation ends the life that it finds.
+func stops(op string) bool {
+	return op == opStop || op == opRestart || op == opUpdate || op == opDestroy || op == opPreempt
+}
+
+// wakes reports whether an operation has a life go on from disk, or launches another where it cannot.
+func wakes(op string) bool { return op == opWake || op == opWakeEvict }
+
+// rest brings a machine whose life has just ended to rest, unless an operation is on its way that will.
+func (s *lives) rest(r *row, run *fsm.Run) {
+	if run != nil {
+		s.notify(machineKey(r.Machine.ID))
+		return
+	}
+	r.Machine.State = r.settle()
+	s.settleLedger(r)
+	s.machines.ready(r)
+}
+
+func restartWait(restarts int) time.Duration {
+	return backoff.Doubling{Base: restartBase, Most: restartCap}.After(restarts)
+}
+
+// next returns when a machine has a restart, a return, a schedule or its end to come; zero when none has.
+func (s *lives) next() (first time.Time) {
+	if s.halt.why != "" {
+		return first
+	}
+	for id := range s.timed {
+		if r := s.rows[id]; s.run(id) == nil {
+			for _, at := range []time.Time{r.RestartAt, r.ReturnAt, r.ScheduleAt, r.DestroyAt} {
+				first = sooner(first, at)
+			}
+		}
+	}
+	return first
+}
+
+// sooner returns the earlier of two times; one that is zero does not count.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// step begins the lives that have come due.
+func (s *lives) step() {
+	if s.halt.why != "" {
+		return
+	}
+	for _, id := range sortedKeys(s.timed) {
+		r := s.rows[id]
+		if r.destroyed() || s.run(id) != nil {
+			continue
+		}
+		if parked, why := s.parked(id); parked != nil {
+			s.holdTimers(r, why)
+			continue
+		}
+		s.timers(r)
+	}
+}
+
+func (s *lives) due(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
+
+// timers acts on a machine's end, restart, return and schedule that have come due.
+func (s *lives) timers(r *row) {
+	if s.due(r.DestroyAt) {
+		s.destroy(r)
+		return
+	}
+	if s.due(r.RestartAt) {
+		r.RestartAt = time.Time{}
+		if err := s.launch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {
+			s.noteRefused(r, "it does not restart", err)
+		}
+		return
+	}
+	if s.due(r.ReturnAt) {
+		s.evictions.comeBack(r)
+	}
+	if s.due(r.ScheduleAt) {
+		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
+		s.dirty[r.Machine.ID] = true
+		s.startScheduled(r)
+	}
+}
+
+func (s *lives) startScheduled(r *row) {
+	if r.Life != nil || s.run(r.Machine.ID) != nil {
+		return
+	}
+	s.runUnpaid(r)
+	if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil {
+		s.note(r, "schedule_failed", r.Machine.State, machine.SourceFlyd, err.Error())
+		return
+	}
+	if err := s.launch(r, opStart, opArgs{Source: machine.SourceFlyd}, machine.Starting); err != nil {
+		s.noteRefused(r, "its schedule does not start it", err)
+	}
+}
+
+// nextSchedule returns the time of the run after t; zero for a machine without schedule.
+func nextSchedule(schedule string, t time.Time) time.Time {
+	switch schedule {
+	case "hourly":
+		return t.Add(time.Hour)
+	case "daily":
+		return t.AddDate(0, 0, 1)
+	case "weekly":
+		return t.AddDate(0, 0, 7)
+	case "monthly":
+		return t.AddDate(0, 1, 0)
+	}
+	return time.Time{}
+}
+
+// scheduleAfter returns the first time of a schedule behind now, in step with the time at that has come due. What was
+// missed while souk was down is not made up for more than once.
+func scheduleAfter(schedule string, at, now time.Time) time.Time {
+	next := nextSchedule(schedule, at)
+	if period := next.Sub(at); !now.Before(next) && period > 0 {
+		if schedule == "monthly" || now.Sub(at) > 1000*24*time.Hour { // not worth keeping in step with
+			return nextSchedule(schedule, now)
+		}
+		return at.Add((now.Sub(at)/period + 1) * period)
+	}
+	return next
+}

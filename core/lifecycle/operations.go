@@ -1,0 +1,353 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/machine"
+)
+
+// Names of the operations on machines, as runs and histories show them.
+const (
+	opCreate   = "create"
+	opStart    = "start"
+	opResume   = "resume"
+	opStop     = "stop"
+	opRestart  = "restart"
+	opRelaunch = "relaunch" // the restart policy's
+	opSuspend  = "suspend"
+
+	opHibernate = "hibernate" // suspend to disk
+	opWake      = "wake"      // resume from there
+	opUpdate    = "update"
+	opRevert    = "revert" // starts the version from before an update whose own does not start
+	opDestroy   = "destroy"
+	opSignal    = "signal"
+	opResize    = "resize"
+
+	// Operations that make a machine whose image may have to be pulled first.
+	opCreateImage      = "create_image"
+	opCreateImageEvict = "create_image_evict"
+
+	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose
+	// first step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a
+	// stop.
+	opCreateEvict = "create_evict"
+	opStartEvict  = "start_evict"
+	opPreempt     = "preempt"
+	opWakeEvict   = "wake_evict"
+)
+
+// vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to
+// kill.
+const vacateMargin = 80 * time.Second
+
+// opArgs are the arguments of every operation on a machine, journalled with the run.
+type opArgs struct {
+	Attempt uint64        `json:"attempt,omitempty"` // that a launch is to be; 0: nothing is launched
+	Source  string        `json:"source,omitempty"`
+	Signal  int           `json:"signal,omitempty"`
+	Grace   time.Duration `json:"grace,omitempty"`
+	Drain   time.Duration `json:"drain,omitempty"`  // for requests under way, before the signal
+	Kill    bool          `json:"kill,omitempty"`   // no signal, no grace
+	For     string        `json:"for,omitempty"`    // preempt: the machine that gets its room
+	NewID   bool          `json:"new_id,omitempty"` // create: see Grant
+
+	Guest *machine.Guest `json:"guest,omitempty"` // resize: what it is to have; Attempt is the life that has it
+}
+
+func argsOf(r *fsm.Run) opArgs {
+	a, ok := r.Memo.(opArgs)
+	if ok {
+		return a
+	}
+	if err := json.Unmarshal(r.Args, &a); err != nil {
+		panic("lifecycle: a run's arguments do not read: " + err.Error()) // written by us, checksummed by the journal
+	}
+	r.Memo = a
+	return a
+}
+
+// launches reports whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
+func launches(r *fsm.Run) bool {
+	switch r.Op {
+	case opResume:
+		return true
+	case opCreate, opCreateImage, opStart, opRestart, opRelaunch, opUpdate, opRevert, opCreateEvict,
+		opCreateImageEvict, opStartEvict, opWake, opWakeEvict:
+		return argsOf(r).Attempt != 0
+	}
+	return false // of a volume, whose arguments are others
+}
+
+// aim returns the state that a run on a machine ends in when it does what it is to do; "" when it changes none.
+func aim(r *fsm.Run) machine.State {
+	switch {
+	case launches(r):
+		return machine.Started
+	case r.Op == opDestroy:
+		return machine.Destroyed
+	case r.Op == opSuspend, r.Op == opHibernate:
+		return machine.Suspended
+	case r.Op == opCreate, r.Op == opCreateImage:
+		return machine.Created
+	case r.Op == opSignal, r.Op == opResize:
+		return ""
+	}
+	return machine.Stopped
+}
+
+type (
+	step = fsm.Step[*Supervisor]
+	def  = fsm.Def[*Supervisor]
+)
+
+// definitions lists every operation. A change to the steps of one parks the runs of older souks that are on their way
+// during the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one a
+// release.
+func definitions() []*def {
+	d := []*def{
+		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
+		{Op: opCreateImage, Steps: []step{pullStep(), createStep()}, Finish: finishCreate},
+		{Op: opCreateImageEvict, Steps: []step{vacateStep(), pullStep(), createStep()}, Finish: finishCreate},
+		{Op: opStart, Steps: []step{launchStep()}, Finish: finish},
+		{Op: opResume, Steps: []step{thawStep(false)}, Finish: finish},
+		{Op: opStop, Steps: stopSteps(), Finish: finish},
+		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finish},
+		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finish},
+		{Op: opSuspend, Steps: []step{pauseStep()}, Finish: finish},
+		{Op: opHibernate, Steps: []step{hibernateStep()}, Finish: finishHibernate},
+		{Op: opWake, Steps: []step{wakeStep(), launchDeadStep()}, Finish: finish},
+		{Op: opWakeEvict, Steps: []step{vacateStep(), wakeStep(), launchDeadStep()}, Finish: finish},
+		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finishUpdate},
+		{Op: opRevert, Steps: []step{launchStep()}, Finish: finishRevert},
+		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
+		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
+		{Op: opResize, Steps: []step{resizeStep()}, Finish: finishResize},
+		{Op: opCreateEvict, Steps: []step{vacateStep(), createStep()}, Finish: finishCreate},
+		{Op: opStartEvict, Steps: []step{vacateStep(), launchStep()}, Finish: finish},
+		{Op: opPreempt, Steps: stopSteps(), Finish: finishPreempt},
+	}
+	return append(d, volumeDefinitions()...)
+}
+
+// vacateStep waits for the room of those who leave.
+func vacateStep() step {
+	return step{Name: "room", Deadline: vacateMargin,
+		DeadlineOf: func(r *fsm.Run) time.Duration { return vacateMargin + argsOf(r).Grace },
+		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+			if s.seller.Waiting(strings.TrimPrefix(r.Key, "m/")) {
+				return &fsm.Effect{Kind: fsm.Await}
+			}
+			return nil
+		}}
+}
+
+func (s *machines) target(r *row, a opArgs) Target {
+	devices := s.gpus(r)
+	return Target{Devices: devices, DeviceIDs: s.seller.DeviceIDs(devices), ID: r.Machine.ID,
+		App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt, Signal: a.Signal, Drain: a.Drain,
+		SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
+}
+
+// want makes a Do that asks for one effect on the machine, unless there is nothing to do.
+func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
+	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+		row, a := s.machines.of(r), argsOf(r)
+		if idle != nil && idle(row, a) {
+			return nil
+		}
+		return &fsm.Effect{Kind: kind, Args: s.machines.target(row, a)}
+	}
+}
+
+func dead(r *row, _ opArgs) bool { return r.Life == nil }
+
+// createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a
+// running machine is the one that people wait for. What fails leaves nothing behind.
+func createStep() step {
+	launch, prepare := launchStep(), want(EffPrepare, nil)
+	return step{
+		Name: stepLaunch, Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true, Late: noteLate,
+		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
+			if argsOf(r).Attempt == 0 {
+				return prepare(s, now, r)
+			}
+			e := launch.Do(s, now, r)
+			if e != nil {
+				t, _ := e.Args.(Target)
+				t.Fresh = true
+				e.Args = t
+				e.Ahead = argsOf(r).NewID // else a repetition, after a power loss, would be the first attempt again
+			}
+			return e
+		},
+		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
+			if argsOf(r).Attempt != 0 {
+				launch.Done(s, now, r, data)
+			}
+		},
+	}
+}
+
+// pullPatience bounds how long an image may take to come. Registries that say nothing are given up long before.
+const pullPatience = time.Hour
+
+// pullTries is how often a registry that cannot be reached is asked, a moment apart: somebody waits to hear of it.
+const pullTries = 3
+
+// pullStep brings the machine's image to the host and pins the machine to its digest: whatever its name means later,
+// the machine is started from the same files.
+func pullStep() step {
+	return step{
+		Name:        "pull",
+		Deadline:    pullPatience,
+		Tries:       pullTries,
+		Do:          want(EffPull, nil),
+		Undo:        want(EffRemove, nil),
+		InsistsUndo: true,
+		Late:        noteLate,
+		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
+			row := s.machines.of(r)
+			pulled, ok := data.(Pulled)
+			if !ok {
+				panic("lifecycle: the result of a pull is not a Pulled")
+			}
+			row.Machine.ImageRef.Digest = pulled.Digest
+			s.machines.warn(row, machine.VolumesLacking(row.Machine.Config, pulled.Volumes))
+			s.machines.dirty[row.Machine.ID] = true
+		},
+	}
+}
+
+// prepareStep makes sure of the machine's directory.
+func prepareStep() step {
+	return step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
+}
+
+// stepLaunch is the name of the step that starts an attempt, in every operation that does.
+const stepLaunch = "launch"
+
+// launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
+// as it takes: a machine at rest has no process.
+func launchStep() step {
+	launch := want(EffLaunch, func(r *row, a opArgs) bool {
+		return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
+	})
+	return step{
+		Name: stepLaunch, Deadline: 30 * time.Second, InsistsUndo: true, Late: noteLate,
+		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
+			e := launch(s, now, r)
+			if e != nil {
+				e.Ahead = true
+			}
+			return e
+		},
+		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
+			row := s.machines.of(r)
+			life, ok := data.(Life)
+			if !ok {
+				panic("lifecycle: the result of a launch is not a Life")
+			}
+			row.Life, row.Launched, row.Failure = &life, true, ""
+			row.Machine.Checks = unheardChecks(row.Machine.Config, s.now)
+			row.Returns, row.Occupies = 0, cluster.Resources{}
+			s.volumes.restarted(row.Machine.Config.Mounts)
+			s.machines.dirty[row.Machine.ID] = true
+			s.machines.note(row, "start", machine.Started, argsOf(r).Source, "")
+		},
+		Undo: want(EffKill, func(_ *row, a opArgs) bool { return a.Attempt == 0 }),
+	}
+}
+
+// stopSteps end the running life: a signal, the grace, then a kill, for as long as it takes. What has ended already is
+// skipped. Before the signal the requests that the machine has are answered, within a bound of their own: what they
+// take is no part of the grace.
+func stopSteps() []step {
+	return []step{
+		thawStep(true),
+		{Name: "signal", Deadline: signalTime, BestEffort: true,
+			DeadlineOf: func(r *fsm.Run) time.Duration { return signalTime + argsOf(r).Drain },
+			Do:         want(EffSignal, func(r *row, a opArgs) bool { return !r.acts() || a.Kill })},
+		{Name: "exit", Deadline: time.Second, BestEffort: true,
+			DeadlineOf: func(r *fsm.Run) time.Duration { return argsOf(r).Grace },
+			Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+				if !s.machines.of(r).acts() || argsOf(r).Kill {
+					return nil
+				}
+				return &fsm.Effect{Kind: fsm.Await}
+			}},
+		killStep(),
+		goneStep(false),
+	}
+}
+
+// signalTime bounds the sending of a signal.
+const signalTime = 5 * time.Second
+
+func killStep() step {
+	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Late: noteLate, Do: want(EffKill, dead)}
+}
+
+// goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
+func goneStep(bestEffort bool) step {
+	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort, Late: noteLate,
+		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
+			if s.machines.of(r).Life == nil {
+				return nil
+			}
+			return &fsm.Effect{Kind: fsm.Await}
+		}}
+}
+
+// thawStep lets a suspended life go on, unless it is on disk. One that is to end is killed all the same when it cannot
+// be thawed.
+func thawStep(bestEffort bool) step {
+	return step{Name: "thaw", Deadline: 10 * time.Second, BestEffort: bestEffort,
+		Do: want(EffResume, func(r *row, _ opArgs) bool { return !r.acts() || !r.Life.Paused }),
+		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
+			row := s.machines.of(r)
+			if row.Life != nil {
+				life := *row.Life
+				life.Paused = false
+				row.Life = &life
+				s.machines.dirty[row.Machine.ID] = true
+			}
+			if r.Op == opResume {
+				s.machines.note(row, "start", machine.Started, argsOf(r).Source, "resumed where it was suspended")
+			}
+		}}
+}
+
+func pauseStep() step {
+	return step{Name: "pause", Deadline: 10 * time.Second, Do: want(EffPause, dead),
+		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
+			row := s.machines.of(r)
+			if row.Life == nil {
+				return // it ended meanwhile
+			}
+			life := *row.Life
+			life.Paused = true
+			row.Life = &life
+			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
+		},
+		Undo: want(EffResume, dead), InsistsUndo: true, Late: noteLate}
+}
+
+// noteLate says in a machine's events why an operation that goes on until it is done is not done yet.
+func noteLate(s *Supervisor, _ time.Time, r *fsm.Run) {
+	row := s.machines.of(r)
+	s.machines.note(row, r.Op+"_late", row.Machine.State, machine.SourceFlyd,
+		"step "+r.Step()+" is tried until it is done: "+r.Reason)
+}
+
+func removeStep() step {
+	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Late: noteLate, Do: want(EffRemove, nil)}
+}
+
+func sendStep() step {
+	return step{Name: "send", Deadline: 5 * time.Second, Tries: 1, Do: want(EffSignal, dead)}
+}

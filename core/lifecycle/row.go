@@ -1,0 +1,250 @@
+package lifecycle
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/machine"
+)
+
+// row is all a worker knows of one machine.
+type row struct {
+	Machine machine.Machine   `json:"machine"`
+	Want    cluster.Resources `json:"want"` // what its config asks for
+	// at the most, while an instance lives that may have more than Want
+	Occupies    cluster.Resources `json:"occupies,omitzero"`
+	Attempt     uint64            `json:"attempt"`            // the newest number handed out
+	Life        *Life             `json:"life,omitempty"`     // what runs; nil: nothing does
+	LastExit    *Exit             `json:"exit,omitempty"`     // of the newest life that ended
+	Restarts    int               `json:"restarts,omitempty"` // in a row
+	RestartAt   time.Time         `json:"restart_at,omitzero"`
+	ScheduleAt  time.Time         `json:"schedule_at,omitzero"`
+	DestroyedAt time.Time         `json:"destroyed_at,omitzero"`
+	DestroyAt   time.Time         `json:"destroy_at,omitzero"` // when one that ended is destroyed by itself
+	Attached    bool              `json:"attached,omitempty"`  // see machine.Launch
+	ReturnAt    time.Time         `json:"return_at,omitzero"`  // when one that was evicted tries to start again
+	Returns     int               `json:"returns,omitempty"`   // tries so far
+	Evictions   int               `json:"evictions,omitempty"` // of it, so far
+	Devices     []market.Share    `json:"devices,omitempty"`   // of GPUs, that it has
+	SkipSecrets bool              `json:"skip_secrets,omitempty"`
+	Launched    bool              `json:"launched,omitempty"`  // has been up at least once
+	WantUp      bool              `json:"want_up,omitempty"`   // nobody has asked that it is down since its start
+	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
+	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
+	Former      *former           `json:"former,omitempty"`    // before the update that is under way
+	Apart       bool              `json:"apart,omitempty"`     // stopped as nobody was heard, and not started since
+
+	versions []machine.Version // newest last; journalled apart
+	retry    *retrying         // nil: its run has nothing that failed
+	early    *Exit             // an exit heard of before the launch it belongs to
+	changed  time.Time         // when it was last written
+	ending   string            // what came of it behind an operation that failed, for its answer
+}
+
+// configBytes returns about how many bytes the machine's config and its older versions have.
+func (r *row) configBytes() int64 {
+	n := r.Machine.Config.Bytes()
+	for i := range r.versions {
+		n += r.versions[i].Config.Bytes()
+	}
+	return n
+}
+
+// footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than
+// what the instance before has that still lives.
+func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
+
+// acts reports whether a life has processes.
+func (r *row) acts() bool { return r.Life != nil && !r.Life.OnDisk }
+
+func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
+
+// public returns the machine as others may see it. The value is never changed afterwards: events, config and placement
+// are replaced, not edited.
+func (r *row) public() *machine.Machine {
+	m := r.Machine
+	m.Returns = m.Preempted != nil && !r.ReturnAt.IsZero()
+	m.Restarts, m.Retry, m.Died = r.Restarts, r.shownRetry(), r.died()
+	return &m
+}
+
+// died reports whether a machine is down though nobody has asked for that, and stays so until somebody starts it.
+func (r *row) died() bool {
+	down := r.Machine.State == machine.Stopped || r.Machine.State == machine.Failed
+	again := !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() || !r.ScheduleAt.IsZero()
+	return down && r.WantUp && !again && r.Machine.Preempted == nil
+}
+
+// addDeath notes an end that nobody has asked for; the slice others hold is not touched.
+func (r *row) addDeath(at time.Time) {
+	old := r.Machine.Deaths
+	r.Machine.Deaths = slices.Concat([]time.Time{at.UTC().Truncate(time.Millisecond)},
+		old[:min(len(old), machine.MaxDeaths-1)])
+}
+
+// settle returns the persistent state that the facts add up to when no operation is on its way.
+func (r *row) settle() machine.State {
+	switch {
+	case r.destroyed():
+		return machine.Destroyed
+	case r.Life != nil && r.Life.Paused:
+		return machine.Suspended
+	case r.Life != nil:
+		return machine.Started
+	case !r.RestartAt.IsZero():
+		return machine.Restarting
+	case r.Launched:
+		return machine.Stopped
+	case r.Failure != "":
+		return machine.Failed
+	}
+	return machine.Created
+}
+
+// timed reports whether something of the machine comes due by itself.
+func (r *row) timed() bool {
+	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero() || !r.DestroyAt.IsZero()
+}
+
+// setDevices notes the GPUs that the machine has.
+func (r *row) setDevices(has []market.Share) {
+	r.Devices, r.Machine.GPUs = has, nil
+	for _, d := range has {
+		r.Machine.GPUs = append(r.Machine.GPUs, d.Device)
+	}
+}
+
+// policy returns the restart policy and how many restarts in a row it allows; 0: without end.
+func (r *row) policy() (string, int) {
+	p, n := "on-failure", 10
+	if c := r.Machine.Config.Restart; c != nil {
+		if c.Policy != "" {
+			p = c.Policy
+		}
+		if c.MaxRetries > 0 {
+			n = c.MaxRetries
+		}
+	}
+	if p == "always" {
+		n = 0
+	}
+	return p, n
+}
+
+// wantsRestart reports whether an exit that nobody asked for is followed by another attempt.
+func (r *row) wantsRestart(ex Exit) bool {
+	policy, most := r.policy()
+	switch policy {
+	case "always":
+		return true
+	case "on-failure":
+		return (ex.Code != 0 || ex.Lost) && r.Restarts < most
+	}
+	return false
+}
+
+// configs returns the config of the machine, and the one that it may have again.
+func (r *row) configs() []*machine.Config {
+	if r.Former == nil {
+		return []*machine.Config{r.Machine.Config}
+	}
+	return []*machine.Config{r.Machine.Config, r.Former.Config}
+}
+
+// mounts returns the volumes that the machine has, each once.
+func (r *row) mounts() []string {
+	var ids []string
+	for _, c := range r.configs() {
+		for _, m := range c.Mounts {
+			if !slices.Contains(ids, m.Volume) {
+				ids = append(ids, m.Volume)
+			}
+		}
+	}
+	return ids
+}
+
+// hostPorts returns the ports of the host that the machine has.
+func (r *row) hostPorts() (list []machine.Publish) {
+	for _, c := range r.configs() {
+		list = append(list, c.HostPorts()...)
+	}
+	return list
+}
+
+// addEvent puts e in front of the machine's events; the slice others hold is not touched.
+func (r *row) addEvent(e machine.Event) {
+	old := r.Machine.Events
+	if e.Type == machine.EventCheck {
+		old = withoutOldest(old, machine.EventCheck, maxCheckEvents)
+	}
+	if len(old) >= machine.MaxEvents {
+		old = old[:machine.MaxEvents-1]
+	}
+	r.Machine.Events = slices.Concat([]machine.Event{e}, old)
+}
+
+// namespace returns the namespace that pays for the machine: that of its app when it was made.
+func (r *row) namespace() string {
+	if r.Namespace == "" {
+		return quota.Default
+	}
+	return r.Namespace
+}
+
+func (r *row) scheduling() machine.Scheduling {
+	if r.Machine.Scheduling == nil {
+		return machine.Scheduling{}
+	}
+	return *r.Machine.Scheduling
+}
+
+// tenant returns what the ledger is to know of the machine.
+func (r *row) tenant() market.Tenant {
+	sc := r.scheduling()
+	t := market.Tenant{Namespace: r.namespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
+		Lost: r.Evictions, Gang: r.Machine.Config.Metadata[machine.MetadataGang],
+		Evicted: r.Machine.Preempted != nil, Wakes: r.Machine.Config.Wakes()}
+	if g := r.Machine.Config.Guest; g != nil {
+		t.GPUKind = g.GPUKind
+	}
+	if r.Life != nil {
+		t.Since = r.Life.StartedAt
+		if at := checkpoint(r.Machine.Config.Metadata[MetaCheckpoint]); at.After(t.Since) {
+			t.Since = at
+		}
+	}
+	return t
+}
+
+// checkpoint reads a time; zero for what is none.
+func checkpoint(s string) time.Time {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 && n < 1<<40 {
+		return time.Unix(n, 0)
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+func decodeRow(rec fsm.Record) (*row, error) {
+	var r row
+	if err := decode(rec, &r, "machine "+rec.Key); err != nil {
+		return nil, err
+	}
+	if r.Machine.ID != rec.Key || r.Machine.Config == nil {
+		return nil, misfiled("machine "+rec.Key, r.Machine.ID)
+	}
+	r.Restarts, r.Returns = max(0, r.Restarts), max(0, r.Returns)
+	if r.destroyed() {
+		r.Life = nil
+	}
+	return &r, nil
+}

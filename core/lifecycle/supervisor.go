@@ -1,0 +1,255 @@
+package lifecycle
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Buckets of a worker's journal beside the engine's. Others stand with their subjects.
+const (
+	MachineBucket = "machine" // key: machine id; value: row
+	VersionBucket = "version" // key: machine id, "|", instance id; value: machine.Version
+	LeaseBucket   = "lease"   // key: machine id; value: machine.Lease
+	VolumeBucket  = "volume"  // key: volume id; value: volumeRow
+)
+
+// Supervisor is one worker's truth, put together from its subjects. It is not safe for concurrent use.
+//
+// What comes in goes to one subject, which may use those it holds; none holds one that stands above it:
+//
+//	commands   verbs and grants; waiters: who is answered when an operation ends
+//	lives      exits, the restart policy, schedules, audits, parked operations
+//	evictions  room made by ending machines and tasks of lower rank, and their way back
+//	machines   the rows, and the one way to begin an operation on one
+//	volumes, tasks, leases, terms, accounts, cordon
+//	core       ledger, engine, and the input being taken
+type Supervisor struct {
+	*core
+	accounts  *accounts
+	cordon    *cordon
+	leases    *leases
+	terms     *terms
+	volumes   *volumes
+	tasks     *tasks
+	machines  *machines
+	evictions *evictions
+	lives     *lives
+	waiters   *waiters
+	commands  *commands
+
+	restorers map[string]restorer // by bucket
+	steppers  []stepper
+	recorders []recorder
+}
+
+// A restorer takes back what it has written into its buckets of the journal.
+type restorer interface {
+	restore(d Decoded) error
+}
+
+// A stepper acts by itself when the time has come.
+type stepper interface {
+	next() time.Time // when there is something to do; zero when nothing waits
+	step()
+}
+
+// A recorder writes down, and tells, what an input has changed, once that is done.
+type recorder interface {
+	record()
+}
+
+// New makes the supervisor of a worker that has nothing yet. rec says who it is and its capacity.
+func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
+	c := &core{seller: market.NewSeller(rec), rand: rng}
+	s := &Supervisor{core: c, accounts: newAccounts(c), cordon: &cordon{core: c}, leases: newLeases(c)}
+	s.volumes = newVolumes(c, s.accounts)
+	s.tasks = newTasks(c, s.accounts)
+	s.machines = newMachines(c, s.volumes, s.leases, s.accounts)
+	s.terms = newTerms(c, s.machines.apps)
+	s.evictions = &evictions{machines: s.machines, tasks: s.tasks}
+	s.lives = &lives{machines: s.machines, evictions: s.evictions, strays: map[string]bool{}}
+	s.waiters = &waiters{core: c, byKey: map[string][]waiter{}}
+	s.commands = &commands{machines: s.machines, evictions: s.evictions, waiters: s.waiters,
+		terms: s.terms, pending: map[string][]pendingCommand{}}
+
+	s.accounts.payers = []payers{s.machines, s.tasks, s.volumes}
+	s.restorers = map[string]restorer{
+		MachineBucket: s.machines, VersionBucket: s.machines, LeaseBucket: s.leases, VolumeBucket: s.volumes,
+		EvictionBucket: s.evictions, MeterBucket: s.accounts, CordonBucket: s.cordon, TermBucket: s.terms,
+		TaskDevicesBucket: s.tasks,
+	}
+	s.steppers = []stepper{s.lives, s.machines, s.accounts, s.cordon}
+	s.recorders = []recorder{s.machines, s.accounts}
+	c.engine = fsm.NewEngine(s, rng, definitions()...)
+	c.seller.Busy(s.machines.busy)
+	c.seller.Funding(s.accounts.funds)
+	return s
+}
+
+// Decoded is a record of the journal that was decoded.
+type Decoded struct {
+	rec fsm.Record
+
+	// of a machine's record its row, of a version's that version, and why there is none; others are decoded when they
+	// are restored
+	row     *row
+	version machine.Version
+	err     error
+}
+
+// Decode decodes a record of the journal for Restore. It is most of the work of a start and needs nothing else, so
+// several records may be decoded at once.
+func Decode(rec fsm.Record) Decoded {
+	d := Decoded{rec: rec}
+	switch rec.Bucket {
+	case MachineBucket:
+		d.row, d.err = decodeRow(rec)
+	case VersionBucket:
+		d.err = decode(rec, &d.version, "version "+rec.Key)
+	}
+	return d
+}
+
+// Key returns the key of the record that it was.
+func (d Decoded) Key() string { return d.rec.Key }
+
+// Restore takes back one record of the journal; call it for each before Recover. An error of kind Internal with code
+// "replay" parks one machine and is otherwise harmless; any other means the journal cannot be trusted.
+func (s *Supervisor) Restore(d Decoded) error {
+	rec := d.rec
+	if rec.Bucket == fsm.RunBucket || rec.Bucket == fsm.HistoryBucket {
+		return s.engine.Restore(rec)
+	}
+	if r := s.restorers[rec.Bucket]; r != nil {
+		return r.restore(d)
+	}
+	return fault.New(fault.Internal, "journal_damaged",
+		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one",
+		rec.Bucket)
+}
+
+// Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
+// adopted, those that ended unseen are ended, and what the journal does not know is removed.
+//
+// rebooted says that the host has booted since. What the runtime had noted of a start just before may then be lost with
+// the page cache, so a start that was under way and that it does not know counts as a life that has ended. So may what
+// the journal had of the newest attempt of each machine (see fsm.Effect.Ahead): its number is passed over.
+func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
+	s.open(now)
+	seen := byMachine(list)
+	s.machines.dropRowless()
+	s.tasks.forget()
+	s.lives.parkMisfits()
+	if rebooted {
+		s.lives.giveUpStarts(seen)
+	}
+	s.machines.resume(func(r *row) bool {
+		s.lives.adopt(r, seen[r.Machine.ID])
+		return s.machines.occupies(r) || s.lives.keepStray(r, seen[r.Machine.ID])
+	})
+	if rebooted {
+		s.lives.passOver()
+	}
+	s.evictions.resume()
+	s.accounts.Begin(now)
+	s.machines.resumeMeter(seen)
+	s.volumes.resume()
+	s.engine.Resume(now, &s.out.Out)
+	s.lives.reconcile(seen, now)
+	s.lives.settleStates()
+	return s.close()
+}
+
+// Effected takes the result of an effect.
+func (s *Supervisor) Effected(now time.Time, res fsm.Result) Out {
+	s.open(now)
+	s.engine.Result(now, res, &s.out.Out)
+	return s.close()
+}
+
+// Tick acts on everything that has come due.
+func (s *Supervisor) Tick(now time.Time) Out {
+	s.open(now)
+	s.engine.Tick(now, &s.out.Out)
+	for _, p := range s.steppers {
+		p.step()
+	}
+	return s.close()
+}
+
+// Missed says that for d until now nobody could carry anything out, since souk did not run or its runtime did not
+// answer. That time counts for no deadline.
+func (s *Supervisor) Missed(now time.Time, d time.Duration) Out {
+	s.open(now)
+	s.engine.Missed(now, d)
+	return s.close()
+}
+
+// Hasten makes the deadlines of operations shorter, for tests that cannot wait for them.
+func (s *Supervisor) Hasten(by int) { s.engine.Hasten(by) }
+
+// Next returns when Tick has something to do; zero when nothing waits.
+func (s *Supervisor) Next() time.Time {
+	first := sooner(s.engine.Next(), s.seller.NextExpiry())
+	for _, p := range s.steppers {
+		first = sooner(first, p.next())
+	}
+	return first
+}
+
+// close follows up on the runs that ended, has what changed written down, and returns the Out.
+func (s *Supervisor) close() Out {
+	s.followUp()
+	s.commands.retried()
+	for _, r := range s.recorders {
+		r.record()
+	}
+	out := s.out
+	s.out = Out{}
+	return out
+}
+
+// followUp answers for the runs that ended, and lets those go on whose room is there, which may end others.
+func (s *Supervisor) followUp() {
+	// grows while it is read
+	for i, ready := 0, s.seller.Ready(); i < len(s.out.Finished) || len(ready) > 0; ready = s.seller.Ready() {
+		for _, id := range ready {
+			s.machines.dirty[id] = true
+			s.out.Sync = true // who has left has left for good before anybody takes the place
+			s.notify(machineKey(id))
+		}
+		for ; i < len(s.out.Finished); i++ {
+			s.finished(s.out.Finished[i])
+		}
+	}
+}
+
+// finished answers those who waited for a run, and lets the next command have its turn.
+func (s *Supervisor) finished(f fsm.Finished) {
+	if id, isMachine := strings.CutPrefix(f.Key, "m/"); isMachine {
+		row := s.machines.rows[id]
+		if row != nil { // else it has been forgotten
+			row.retry = nil
+		}
+		if next := s.run(id); next != nil && next.Op == opRevert && f.Op == opUpdate {
+			s.waiters.carry(f, next)
+			return
+		}
+		s.waiters.answer(f, func(r *Reply) { r.Outcome.Machine, r.Err = row.public(), row.ended(r.Err) })
+		if row != nil {
+			row.ending = ""
+		}
+		s.commands.doPending(id)
+		return
+	}
+	v := s.volumes.rows[strings.TrimPrefix(f.Key, "v/")]
+	s.waiters.answer(f, func(r *Reply) { r.Volume = v.public() })
+	s.volumes.forget(v)
+}

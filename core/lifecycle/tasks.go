@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/machine"
+)
+
+// Task is one life of a short task (package jobs), as its worker is told of it. A task is no machine: it has no row, no
+// operations and no journal records. Of one that has room it is known what it occupies, so that machines and tasks
+// together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of
+// a higher band.
+type Task struct {
+	Name       string             `json:"name"`                // its name at the runtime: jobs.Life
+	App        string             `json:"app"`                 // "": not known yet, as its worker has just started
+	Namespace  string             `json:"namespace,omitempty"` // "" is quota.Default
+	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
+	Want       cluster.Resources  `json:"want"`
+	Since      time.Time          `json:"since,omitzero"` // it has run since then; zero: it is about to begin
+}
+
+// TaskGrace is how long a task has between the signal and the kill when it is evicted, at the most.
+const TaskGrace = 5 * time.Second
+
+func (t *Task) tenant() market.Tenant {
+	return market.Tenant{Rank: t.Scheduling.Rank(), Since: t.Since, Budget: t.Scheduling.Budget()}
+}
+
+func (t *Task) namespace() string {
+	if t.Namespace == "" {
+		return quota.Default
+	}
+	return t.Namespace
+}
+
+// tasks are the tasks that have room, by name.
+type tasks struct {
+	*core
+	accounts *accounts
+	all      map[string]*Task
+	noted    map[string][]market.Share // devices of tasks from before, by their names
+}
+
+// TaskDevicesBucket has the GPU devices of each task that has some, by its name: the runtime's list does not tell them.
+const TaskDevicesBucket = "task_devices"
+
+func newTasks(c *core, a *accounts) *tasks {
+	return &tasks{core: c, accounts: a, all: map[string]*Task{}, noted: map[string][]market.Share{}}
+}
+
+func (s *tasks) restore(d Decoded) error {
+	var has []market.Share
+	if err := decode(d.rec, &has, "the devices of task "+d.rec.Key); err != nil {
+		return err
+	}
+	s.noted[d.rec.Key] = has
+	return nil
+}
+
+// forget drops what is noted of tasks that the runtime does not know.
+func (s *tasks) forget() {
+	for _, name := range slices.Sorted(maps.Keys(s.noted)) {
+		if s.all[name] == nil {
+			s.remove(TaskDevicesBucket, name)
+		}
+	}
+	clear(s.noted)
+}
+
+// begin gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
+func (s *tasks) begin(t Task) error {
+	if s.all[t.Name] != nil {
+		return nil
+	}
+	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(),
+		Scheduling: t.Scheduling}
+	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && f.Beyond() == nil &&
+		s.accounts.MayRunUnpaid(f.Namespace) {
+		r.Scheduling.Lent, t.Scheduling.Lent = true, true
+	}
+	t.Since = s.now
+	if err := s.seller.GrantTask(s.now, r, t.tenant()); err != nil {
+		return err
+	}
+	s.all[t.Name] = &t
+	if has := s.seller.Devices(t.Name); len(has) > 0 {
+		s.put(TaskDevicesBucket, t.Name, has)
+	}
+	s.accounts.Put(s.now, t.Name, s.charge(&t))
+	return nil
+}
+
+// describe tells whose a task is that has run since before, and charges the time that it ran unseen.
+func (s *tasks) describe(t Task) {
+	old := s.all[t.Name]
+	if old == nil || old.App != "" {
+		return // it is over, or known
+	}
+	t.Want = old.Want
+	*old = t
+	s.seller.DescribeTask(t.Name, t.App, t.tenant())
+	c := s.charge(old)
+	s.accounts.Resume(s.now, t.Name, c, t.Since)
+	s.accounts.Put(s.now, t.Name, c)
+}
+
+// end gives a task's room back.
+func (s *tasks) end(name string) {
+	if s.all[name] != nil {
+		if len(s.seller.Devices(name)) > 0 {
+			s.remove(TaskDevicesBucket, name)
+		}
+		s.seller.Free(name)
+		s.accounts.Put(s.now, name, quota.Charge{})
+		delete(s.all, name)
+	}
+}
+
+func (s *tasks) charge(t *Task) quota.Charge {
+	if t.App == "" {
+		return quota.Charge{}
+	}
+	return quota.Charge{Namespace: t.namespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling),
+		Lent: t.Scheduling.Lent,
+		Used: t.Want, Kind: quota.Task}
+}
+
+func (s *tasks) charges(f func(id string, c quota.Charge)) {
+	for name, t := range s.all {
+		f(name, s.charge(t))
+	}
+}
+
+func (s *tasks) standing(id string) (standing, bool) {
+	t := s.all[id]
+	if t == nil {
+		return standing{}, false
+	}
+	return standing{t.namespace(), t.Scheduling, t.Since}, true
+}
+
+func (s *tasks) setUnpaid(id string, unpaid bool, _ string) {
+	t := s.all[id]
+	t.Scheduling.Lent = unpaid
+	s.seller.DescribeTask(t.Name, t.App, t.tenant())
+	s.accounts.Put(s.now, t.Name, s.charge(t))
+}
+
+// evict asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says ReleaseTask.
+func (s *tasks) evict(p machine.Preemption) bool {
+	if s.all[p.Machine] == nil {
+		return false
+	}
+	s.out.Evict = append(s.out.Evict, p)
+	return true
+}
+
+// clear asks all tasks to go, as the worker is being emptied: each goes back to its queue. why says who wants that, and
+// what for.
+func (s *tasks) clear(why string) {
+	for _, t := range s.list() {
+		s.out.Evict = append(s.out.Evict, machine.Preemption{Rule: machine.RuleDrain, Machine: t.Name, App: t.App,
+			Rank: t.Scheduling.Rank(), Why: why, At: s.now.UTC()})
+	}
+}
+
+// list returns the tasks by name.
+func (s *tasks) list() []Task {
+	out := make([]Task, 0, len(s.all))
+	for _, name := range slices.Sorted(maps.Keys(s.all)) {
+		out = append(out, *s.all[name])
+	}
+	return out
+}
+
+// leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and
+// the evictions that are to be asked for again.
+func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
+	by = map[string][]string{}
+	seen := map[string]bool{}
+	for _, app := range s.seller.EvictedApps() {
+		for _, p := range slices.Backward(s.seller.Evictions(app)) {
+			if t := s.all[p.Machine]; t != nil && !seen[p.Machine] {
+				seen[p.Machine] = true
+				s.seller.DescribeTask(p.Machine, app, market.Tenant{Rank: p.Rank})
+				by[p.By] = append(by[p.By], p.Machine)
+				again = append(again, p)
+			}
+		}
+	}
+	return by, again
+}
+
+// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps
+// it.
+func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
+	s.open(now)
+	err := s.tasks.begin(t)
+	return s.close(), err
+}
+
+// TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
+// AdoptTask will say; until then it is neither charged nor evicted, unless it was about to be.
+func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
+	s.seller.RestoreTask(name, want, s.tasks.noted[name]...)
+	s.tasks.all[name] = &Task{Name: name, Want: want}
+}
+
+// TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
+func (s *Supervisor) TaskDevices(name string) (numbers []int, ids []string) {
+	for _, d := range s.seller.Devices(name) {
+		numbers = append(numbers, d.Device)
+	}
+	return numbers, s.seller.DeviceIDs(numbers)
+}
+
+// AdoptTask tells whose a task is that runs since before. The time that it ran unseen is charged.
+func (s *Supervisor) AdoptTask(now time.Time, t Task) Out {
+	s.open(now)
+	s.tasks.describe(t)
+	return s.close()
+}
+
+// ReleaseTask gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
+func (s *Supervisor) ReleaseTask(now time.Time, name string) Out {
+	s.open(now)
+	s.tasks.end(name)
+	return s.close()
+}
+
+// Tasks returns the tasks that have room, by name: those that run, and those that are about to.
+func (s *Supervisor) Tasks() []Task { return s.tasks.list() }
+
+// Leaving returns the machine that a task or a machine is being evicted for; "" when it is not.
+func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }

@@ -1,0 +1,330 @@
+package lifecycle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// MaxSnapshots bounds the snapshots kept of one volume.
+const MaxSnapshots = 20
+
+// Verbs of a VolumeCommand.
+const (
+	volumeCreate   = "create"
+	volumeUpdate   = "update"
+	volumeExtend   = "extend"
+	volumeSnapshot = "snapshot"
+	volumeDestroy  = "destroy"
+)
+
+// volumeRow is all a worker knows of one volume.
+type volumeRow struct {
+	Volume    machine.Volume `json:"volume"`
+	Namespace string         `json:"namespace,omitempty"` // of its app when it was made
+	Growing   int            `json:"growing,omitempty"`   // GB that it is to have; 0: it does not grow
+}
+
+func (v *volumeRow) namespace() string {
+	if v.Namespace == "" {
+		return quota.Default
+	}
+	return v.Namespace
+}
+
+func (v *volumeRow) public() machine.Volume { return v.Volume }
+
+func (v *volumeRow) destroyed() bool { return v.Volume.State == "destroyed" }
+
+// volumes are the worker's volumes, by id.
+type volumes struct {
+	*core
+	accounts *accounts
+	rows     map[string]*volumeRow
+}
+
+func newVolumes(c *core, a *accounts) *volumes {
+	return &volumes{core: c, accounts: a, rows: map[string]*volumeRow{}}
+}
+
+func (s *volumes) restore(d Decoded) error {
+	rec := d.rec
+	var v volumeRow
+	if err := decode(rec, &v, "volume "+rec.Key); err != nil {
+		return err
+	}
+	if v.Volume.ID != rec.Key {
+		return misfiled("volume "+rec.Key, v.Volume.ID)
+	}
+	s.rows[rec.Key] = &v
+	v.Volume.AttachedMachine = nil // the machines say so themselves
+	s.seller.RestoreVolume(rec.Key, volumeDisk(max(v.Volume.SizeGB, v.Growing)))
+	s.seller.SetVolume(rec.Key, v.Volume.App, "")
+	return nil
+}
+
+// write writes a volume down. What is written is durable before it is answered.
+func (s *volumes) write(v *volumeRow) {
+	s.put(VolumeBucket, v.Volume.ID, v)
+	s.out.Sync = true
+	s.changed(v.Volume.ID)
+}
+
+// changed says that others are to see a volume anew.
+func (s *volumes) changed(id string) { s.out.Volumes = append(s.out.Volumes, id) }
+
+// resume has all volumes seen, and charges what was there while souk was not: a disk is occupied whether or not it is.
+func (s *volumes) resume() {
+	for _, id := range sortedKeys(s.rows) {
+		v := s.rows[id]
+		s.changed(id)
+		if c := s.charge(v); c.Namespace != "" {
+			s.accounts.Resume(s.now, id, c, v.Volume.CreatedAt)
+		}
+	}
+}
+
+// charge is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it never runs unpaid.
+func (s *volumes) charge(v *volumeRow) quota.Charge {
+	has := s.seller.Occupied(v.Volume.ID)
+	if has.IsZero() {
+		return quota.Charge{}
+	}
+	return quota.Charge{Namespace: v.namespace(), Rate: s.accounts.Price().Rate(has, machine.Scheduling{}), Used: has,
+		Kind: quota.Volume}
+}
+
+func (s *volumes) charges(f func(id string, c quota.Charge)) {
+	for id, v := range s.rows {
+		f(id, s.charge(v))
+	}
+}
+
+func (s *volumes) standing(id string) (standing, bool) {
+	v := s.rows[id]
+	if v == nil {
+		return standing{}, false
+	}
+	return standing{namespace: v.namespace()}, true
+}
+
+func (s *volumes) setUnpaid(string, bool, string) {}
+
+// meter brings the accounts up to date with a volume.
+func (s *volumes) meter(v *volumeRow) { s.accounts.Put(s.now, v.Volume.ID, s.charge(v)) }
+
+// command carries out a command; begun says that it has begun an operation, or that one goes on that it asks for.
+func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err error) {
+	row := s.rows[c.Volume]
+	if c.Verb == volumeCreate {
+		if row != nil && row.Volume.App == c.App && !row.destroyed() {
+			return row.public(), s.engine.Active(volumeKey(c.Volume)) != nil, nil // asked again
+		}
+		return s.create(c)
+	}
+	if row == nil || row.Volume.App != c.App || row.destroyed() {
+		return machine.Volume{}, false, fault.New(fault.NotFound, "volume_not_found", "volume not found")
+	}
+	if run := s.engine.Active(volumeKey(c.Volume)); run != nil {
+		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+			Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
+	}
+	if err := s.engine.Free(volumeKey(c.Volume)); err != nil && c.Verb != volumeDestroy {
+		return row.public(), false, err
+	}
+	switch c.Verb {
+	case volumeUpdate:
+		row.Volume.SnapshotRetention, row.Volume.AutoBackupEnabled = c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled
+		s.write(row)
+	case volumeExtend:
+		begun, err = s.extend(row, c.Spec.SizeGB)
+	case volumeSnapshot:
+		begun, err = true, s.snapshot(row)
+	case volumeDestroy:
+		begun, err = true, s.destroy(row)
+	default:
+		err = fault.New(fault.Invalid, "verb", "no command on volumes is named %q", c.Verb)
+	}
+	return row.public(), begun && err == nil, err
+}
+
+func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
+	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
+		return machine.Volume{}, false,
+			fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
+	}
+	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
+		return machine.Volume{}, false, err
+	}
+	if err := s.mayCopy(c); err != nil {
+		return machine.Volume{}, false, err
+	}
+	r := placement.Request{App: c.App, Machine: c.Volume, Resources: volumeDisk(c.Spec.SizeGB), Namespace: c.Namespace}
+	if err := s.seller.GrantVolume(s.now, r); err != nil {
+		return machine.Volume{}, false, hostFull(err)
+	}
+	v := &volumeRow{Volume: c.Spec, Namespace: c.Namespace}
+	v.Volume.ID, v.Volume.App, v.Volume.State, v.Volume.HostStatus = c.Volume, c.App, "creating", "ok"
+	rec := s.seller.Record(s.now)
+	v.Volume.Worker, v.Volume.Region, v.Volume.Zone = rec.Worker, string(rec.Region), string(rec.Worker)
+	v.Volume.CreatedAt, v.Volume.AttachedMachine, v.Volume.Snapshots = s.now.UTC(), nil, nil
+	s.rows[c.Volume] = v
+	s.meter(v)
+	s.seller.SetVolume(c.Volume, c.App, "")
+	return v.public(), true, s.begin(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot, Source: c.SourceVol})
+}
+
+// mayCopy returns an error where what a new volume is to be a copy of is not here, or is another app's.
+func (s *volumes) mayCopy(c VolumeCommand) error {
+	if c.Snapshot == "" && c.SourceVol == "" {
+		return nil
+	}
+	for id, v := range s.rows {
+		if v.Volume.App != c.App {
+			continue
+		}
+		if c.Snapshot != "" && slices.ContainsFunc(v.Volume.Snapshots,
+			func(x machine.Snapshot) bool { return x.ID == c.Snapshot }) {
+			return nil
+		}
+		if c.Snapshot == "" && id == c.SourceVol && !v.destroyed() {
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, "source_not_found", "volume not found: this app has no volume or snapshot %s on "+
+		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
+}
+
+// extend takes the room from the ledger, then has the volume grow.
+func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
+	switch {
+	case sizeGB < v.Volume.SizeGB:
+		return false, fault.New(fault.Invalid, "size",
+			"a volume only grows: it has %d GB, and %d GB were asked for", v.Volume.SizeGB, sizeGB)
+	case sizeGB == v.Volume.SizeGB:
+		return false, nil
+	}
+	if err := s.seller.Resize(s.now, v.Volume.ID, volumeDisk(sizeGB)); err != nil {
+		return false, hostFull(err)
+	}
+	v.Growing = sizeGB
+	s.meter(v)
+	return true, s.begin(v, opVolumeGrow, volumeArgs{})
+}
+
+func (s *volumes) snapshot(v *volumeRow) error {
+	if len(v.Volume.Snapshots) >= MaxSnapshots {
+		return fault.New(fault.Exhausted, "snapshots",
+			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID,
+			MaxSnapshots)
+	}
+	return s.begin(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.token()[:14]})
+}
+
+func (s *volumes) destroy(v *volumeRow) error {
+	if v.Volume.AttachedMachine != nil {
+		return fault.New(fault.Precondition, "volume_attached",
+			"volume %s is attached to machine %s; destroy the machine first",
+			v.Volume.ID, *v.Volume.AttachedMachine)
+	}
+	s.abort(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
+	v.Volume.State = "pending_destroy"
+	return s.begin(v, opVolumeRemove, volumeArgs{})
+}
+
+// begin begins an operation on a volume; nothing else does.
+func (s *volumes) begin(v *volumeRow, op string, a volumeArgs) error {
+	s.write(v)
+	return s.engine.Start(s.now, op, volumeKey(v.Volume.ID), s.ulid(), a, &s.out.Out)
+}
+
+// check returns whether a config's mounts can be had: each volume is here, the app's own, and free.
+func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
+	for _, m := range mounts {
+		v := s.rows[m.Volume]
+		switch {
+		case v == nil || v.Volume.App != app || v.destroyed():
+			return fault.New(fault.NotFound, "volume_not_found",
+				"volume %s not found; create it first, or name one of the app's own", m.Volume)
+		case v.Volume.State != "created":
+			return fault.New(fault.Precondition, "volume_state",
+				"volume %s is %s, not created", m.Volume, v.Volume.State)
+		case v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine != machine:
+			return fault.New(fault.Precondition, "volume_attached",
+				"volume %s is attached to machine %s; a volume serves one machine at a time",
+				m.Volume, *v.Volume.AttachedMachine)
+		}
+	}
+	return nil
+}
+
+func (s *volumes) attach(volume, machine string) {
+	if v := s.rows[volume]; v != nil {
+		v.Volume.AttachedMachine = &machine
+		s.seller.SetVolume(volume, v.Volume.App, machine)
+		s.changed(volume)
+	}
+}
+
+func (s *volumes) detach(volume, machine string) {
+	if v := s.rows[volume]; v != nil && v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine == machine {
+		v.Volume.AttachedMachine, v.Volume.NeedsRestart = nil, false
+		s.seller.SetVolume(volume, v.Volume.App, "")
+		s.changed(volume)
+	}
+}
+
+// restarted says of volumes that who has them has been started since they grew.
+func (s *volumes) restarted(mounts []machine.Mount) {
+	for _, m := range mounts {
+		if v := s.rows[m.Volume]; v != nil && v.Volume.NeedsRestart {
+			v.Volume.NeedsRestart = false
+			s.write(v)
+		}
+	}
+}
+
+// forget drops a volume that has been destroyed.
+func (s *volumes) forget(v *volumeRow) {
+	if v.destroyed() {
+		delete(s.rows, v.Volume.ID)
+		s.changed(v.Volume.ID)
+	}
+}
+
+func volumeDisk(sizeGB int) cluster.Resources { return cluster.Resources{Disk: int64(sizeGB) * 1024} }
+
+// Volume takes a command on a volume. The reply is durable.
+func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
+	s.open(now)
+	v, begun, err := machine.Volume{}, false, error(nil)
+	if c.Verb == "create" {
+		err = s.halt.refuse()
+	}
+	if err == nil && (c.Verb == "create" || c.Verb == "snapshot") {
+		err = s.full.why
+	}
+	if err == nil {
+		v, begun, err = s.volumes.command(c)
+	}
+	if begun && s.engine.Active(volumeKey(c.Volume)) != nil {
+		s.waiters.add(volumeKey(c.Volume), ticket, "")
+	} else {
+		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v, Err: err})
+	}
+	return s.close()
+}
+
+// VolumeOf returns a volume by its id alone: for the owner's own view, never for a caller who names an app.
+func (s *Supervisor) VolumeOf(id string) (v machine.Volume, exists bool) {
+	if row := s.volumes.rows[id]; row != nil && !row.destroyed() {
+		return row.public(), true
+	}
+	return machine.Volume{}, false
+}

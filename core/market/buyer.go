@@ -1,0 +1,272 @@
+package market
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of one purchase.
+const (
+	MaxAsked = 16                     // workers asked before the buyer gives up
+	MaxLost  = 5                      // times the same worker is asked again after a lost answer
+	LostWait = 100 * time.Millisecond // before the first repeat; doubles
+)
+
+// lostPause returns how long to wait after so many answers of one worker were lost.
+func lostPause(lost int) time.Duration {
+	return backoff.Doubling{Base: LostWait, Most: LostWait << MaxLost}.After(lost - 1)
+}
+
+// Buyer places one machine. It holds no truth: it ranks a view that may be stale, asks the best worker, and lets each
+// refusal heal the view. In the common case that is one round trip.
+//
+// An answer that was lost is ambiguous: the machine may exist. The buyer chose its id beforehand, so it asks the same
+// worker again and never another one; only a refusal, which is an answer, sends it on.
+//
+// The owner carries out each Out and steps the buyer with what came of it, until Done.
+type Buyer struct {
+	req       placement.Request
+	policy    placement.Policy
+	view      cluster.View
+	size      int                 // of the fleet, where view has only the candidates of an index; else 0
+	fleet     func() cluster.View // all workers, where view has only the candidates of an index
+	asked     map[cluster.WorkerID]bool
+	lost      int
+	trips     int
+	refusals  []string
+	last      *Refusal
+	decided   []machine.Candidate // the ranking behind the newest ask
+	purchased []Asked             // see Purchase.Asks
+
+	evicted map[cluster.WorkerID]bool // workers asked to evict
+	consent string                    // why the newest ask consents to evictions; "" where it does not
+}
+
+// NewBuyer makes a buyer of r with a view of the fleet. The view is read, never written.
+func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer {
+	view.Workers = slices.Clone(view.Workers)
+	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
+}
+
+// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When
+// none of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why
+// not. The few are the buyer's from now on.
+func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View,
+	p placement.Policy) *Buyer {
+	return &Buyer{req: r, view: few, policy: p, asked: map[cluster.WorkerID]bool{}, size: size, fleet: fleet}
+}
+
+// widen goes over to the whole fleet, with what refusals have told; false when the view is whole.
+func (b *Buyer) widen() bool {
+	if b.fleet == nil {
+		return false
+	}
+	known := make(map[cluster.WorkerID]cluster.Record, len(b.view.Workers))
+	for _, w := range b.view.Workers {
+		known[w.Worker] = w
+	}
+	whole := b.fleet()
+	whole.Workers = slices.Clone(whole.Workers)
+	for i := range whole.Workers {
+		if w, ok := known[whole.Workers[i].Worker]; ok && w.Newer(whole.Workers[i]) {
+			whole.Workers[i] = w
+		}
+	}
+	b.view, b.size, b.fleet = whole, 0, nil
+	return true
+}
+
+// In is what came of an ask. Exactly one field is set; the zero In begins.
+type In struct {
+	Granted bool     // the worker has the machine
+	Refused *Refusal // the worker said no, and what it has now
+	Lost    bool     // no answer: the worker may or may not have the machine
+	NotSent bool     // no answer, because the worker surely was not asked: it could not be reached
+	Failed  error    // an answer that is neither yes nor no: the request itself is wrong
+	Worker  cluster.WorkerID
+}
+
+// Out is what the owner is to do: Ask a worker, After a wait, or end.
+type Out struct {
+	Ask   cluster.WorkerID
+	Evict bool // with Ask: consent to evict machines of lower rank (lifecycle.Grant.Evict)
+	After time.Duration
+	Done  bool
+	Err   error // with Done: why not; nil when it is placed
+}
+
+// Step takes what came of the last ask and says what to do next. It is pure.
+func (b *Buyer) Step(in In) Out {
+	in = in.resolveUnsent(&b.view, b.lost)
+	b.noteAnswer(in)
+	switch {
+	case in.Granted:
+		return Out{Done: true}
+	case in.Failed != nil:
+		return Out{Done: true, Err: in.Failed}
+	case in.Lost:
+		if b.lost++; b.lost > MaxLost {
+			return Out{Done: true, Err: Ambiguous(in.Worker, b.req.Machine)}
+		}
+		return Out{Ask: in.Worker, Evict: b.consent != "", After: lostPause(b.lost)}
+	case in.Refused != nil:
+		b.heal(in.Worker, *in.Refused)
+	}
+	return b.next()
+}
+
+func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
+	b.lost, b.last = 0, &r
+	healView(&b.view, w, r)
+}
+
+func (b *Buyer) next() Out {
+	b.decided, b.consent = placement.Rank(b.req, b.view, b.policy), ""
+	if len(b.asked) < MaxAsked {
+		for _, c := range b.decided {
+			if id := cluster.WorkerID(c.Worker); c.Fits && !b.asked[id] {
+				b.noteAsk(id)
+				return Out{Ask: id}
+			}
+		}
+	}
+	if b.widen() {
+		return b.next()
+	}
+	if id, ok := b.evicting(); ok {
+		b.noteAsk(id)
+		return Out{Ask: id, Evict: true}
+	}
+	return Out{Done: true, Err: b.exhausted()}
+}
+
+// refusedFor reports whether workers were asked, and one clause is all that each of them said no for.
+func (b *Buyer) refusedFor(code string) bool {
+	for _, a := range b.purchased {
+		if a.Refusal == nil || len(a.Refusal.Verdict.Failing) == 0 {
+			return false
+		}
+		for _, c := range a.Refusal.Verdict.Failing {
+			if c.Code != code {
+				return false
+			}
+		}
+	}
+	return len(b.purchased) > 0
+}
+
+// unconnected makes the error of a machine that no worker takes for its network that of a port that is taken
+// everywhere, or of a network that there is nowhere.
+func unconnected(e *fault.Error, port bool) *fault.Error {
+	e.Scope, e.Kind, e.Code = "", fault.Precondition, placement.CodeNetwork
+	if port {
+		e.Kind, e.Code = fault.Conflict, "port_taken"
+		e.Text += "; use another port, destroy what has this one, or add a worker"
+	}
+	return e
+}
+
+// bandWouldHelp reports whether a request that names no band would fit if it were of the band of services, by evicting.
+func (b *Buyer) bandWouldHelp() bool {
+	r := b.req
+	if r.Scheduling.Band != "" || r.Scheduling.Lent {
+		return false
+	}
+	r.Scheduling.Band = machine.BandService
+	for i := range b.view.Workers {
+		if _, fits := prospectOf(&r, b.view.Workers[i], &b.policy); fits {
+			return true
+		}
+	}
+	return false
+}
+
+// CodeNeverFits is the code of a refusal that would stand if the worker, or each that there is, were empty and ready.
+const CodeNeverFits = "never_fits"
+
+// exhausted is the error of a request that no worker takes; no are those that said so when they were asked.
+func exhausted(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
+	b := NewBuyer(r, view, p)
+	b.purchased = no
+	return b.exhausted()
+}
+
+// exhausted tells that no worker takes the machine, with the clauses that failed and how often.
+func (b *Buyer) exhausted() error {
+	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.buyer"}
+	if len(b.view.Workers) == 0 {
+		e.Text = "could not find a candidate host: no worker is known; start one"
+		e.Kind = fault.Unavailable
+		return e
+	}
+	count, example := map[string]int{}, map[string]machine.Clause{}
+	differs, where := map[string]bool{}, map[string]cluster.WorkerID{}
+	var order []string
+	never, volume := true, false
+	verdicts := make([]placement.Verdict, len(b.view.Workers))
+	for i, w := range b.view.Workers {
+		v := b.policy.Judge(&b.req, &w)
+		verdicts[i] = v
+		never = never && v.Never
+		for _, c := range v.Failing {
+			code := c.Code
+			if code == placement.CodePolicy {
+				code = c.Wanted // each filter for itself
+			}
+			if count[code]++; count[code] == 1 {
+				order, example[code], where[code] = append(order, code), c, w.Worker
+			}
+			differs[code] = differs[code] || example[code].Had != c.Had
+			volume = volume || (len(b.req.Volumes) > 0 && c.Code != placement.CodeVolume)
+		}
+	}
+	parts := make([]string, 0, len(order))
+	for _, code := range order {
+		text := placement.ClauseText(example[code])
+		if differs[code] {
+			text += " on " + string(where[code])
+		}
+		parts = append(parts, fmt.Sprintf("%s (%d of %d workers)", text, count[code], len(b.view.Workers)))
+		if e.Resource == "" && b.req.Resources.Get(code) > 0 {
+			e.Resource = code
+		}
+	}
+	unseen := b.refusedFor(placement.CodePort) || b.refusedFor(placement.CodeNetwork) // by no record
+	if len(parts) == 0 || unseen {
+		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(refusals(b.purchased), " | ")))
+	}
+	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
+	if unseen {
+		return unconnected(e, b.refusedFor(placement.CodePort))
+	}
+	advice := constraintAdvice(&b.req, b.view, verdicts)
+	if never {
+		e.Code = CodeNeverFits
+	} else {
+		e.RetryAfter = 5 * time.Second
+	}
+	switch {
+	case advice != "":
+		e.Text += "; " + advice
+	case never:
+		e.Text += "; no worker could take it even if it were empty, so ask for less or add a larger worker"
+	case b.bandWouldHelp():
+		e.Text += "; machines of a lower band have that room, and with band \"service\" (--band service) " +
+			"it may evict them"
+	default:
+		e.Text += "; ask for less, or try again when something has stopped"
+	}
+	if volume {
+		e.Scope = fault.ScopeVolume
+	}
+	e.Detail = b.decided
+	return e
+}

@@ -1,0 +1,68 @@
+package market
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Footprint is what a machine occupied at its worker when it asked there for more: to start again, or to grow. The
+// machine is judged as if that were free, and whom the worker takes is no longer asked.
+type Footprint struct {
+	Has  cluster.Resources `json:"has"`
+	GPUs []Share           `json:"gpus,omitempty"`
+}
+
+// RecordWithout returns the worker's record without what the machine occupies. rec is not changed.
+func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
+	return asPlaced(without(rec, amount{res: o.Has, gpus: o.GPUs}))
+}
+
+// asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes, and how many,
+// is not asked.
+func asPlaced(rec cluster.Record) cluster.Record {
+	rec.State, rec.Require, rec.Reserved, rec.Full = cluster.Ready, nil, nil, nil
+	rec.PromiseLimit = 0
+	return rec
+}
+
+// Judge reports whether the machine may occupy what r wants, where rec is the worker's record. It is placement.Judge,
+// and one rule more: one that runs stays on the devices that it has.
+func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Verdict {
+	rest := o.RecordWithout(rec)
+	v := placement.Judge(r, rest)
+	if want := r.Resources.GPU; v.Fits && len(rest.GPUs) > 0 && want > 0 && want != o.Has.GPU {
+		p := pick(rest.GPUs, want, r.GPUKind, o.GPUs)
+		if p != nil && (want < o.Has.GPU || covers(p, o.GPUs)) {
+			return v
+		}
+		v = placement.Verdict{Failing: []machine.Clause{{Code: placement.CodeGPUDevice,
+			Wanted: "room on the devices it runs on", Had: "others have a part of them: stop it first"}}}
+	}
+	return v
+}
+
+// footprint returns what a machine occupies; nil for one that is not here.
+func (s *Seller) footprint(id string) *Footprint {
+	g, here := s.grants[id]
+	if !here {
+		return nil
+	}
+	o := g.occupies()
+	return &Footprint{Has: o.res, GPUs: o.gpus}
+}
+
+// refuseFootprint is refuse for a machine that has its place here: the refusal tells by what it was judged. o is
+// nil for one that is not here.
+func (s *Seller) refuseFootprint(now time.Time, r placement.Request, v placement.Verdict, o *Footprint) *fault.Error {
+	e := s.refuse(now, r, v, "")
+	if o != nil {
+		refusal := e.Detail.(Refusal)
+		refusal.Footprint, refusal.Request = o, &r
+		e.Detail = refusal
+	}
+	return e
+}

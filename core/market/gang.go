@@ -1,0 +1,385 @@
+package market
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
+)
+
+// Bounds of a gang's purchase.
+const (
+	MaxGang      = 1024             // members
+	GangHoldTTL  = 10 * time.Second // of each hold
+	gangMargin   = 2 * time.Second  // a hold must last as long beyond the moment of its grant
+	gangBackoff  = 20 * time.Millisecond
+	gangPatience = 5 * time.Second // the longest pause between two tries
+)
+
+// GangRequest asks for several machines of which at least Min start, or none does.
+type GangRequest struct {
+	ID      string              `json:"id"`      // tokens of its holds begin with it; drawn anew for each gang
+	Members []placement.Request `json:"members"` // each with a machine id of its own, chosen beforehand
+	Min     int                 `json:"min"`     // 0: all
+	// attribute that must have one value on all their workers: rack, switch
+	Same  string    `json:"same,omitempty"`
+	Until time.Time `json:"until"` // when it gives up
+}
+
+// GangBuyer places a gang: it holds room for all members, then grants them all; else it releases all it holds, waits
+// outside, and tries again. Nobody waits while holding, and holds are taken in the order of the workers' ids, so of two
+// gangs that meet, the one that held their first common worker is not refused by the other on a later one: one of them
+// always goes on (the argument of ordered locking; Havender 1968). Pauses grow, and are drawn at random.
+//
+// The owner carries out all asks of an Out side by side and steps the buyer with their answers, in the same order.
+type GangBuyer struct {
+	req    GangRequest
+	view   cluster.View
+	policy placement.Policy
+	chance *rand.Rand
+
+	phase    gangPhase
+	plan     [][]int            // member indexes, by worker
+	workers  []cluster.WorkerID // of plan, ascending
+	at       int                // of plan: the worker that is being asked for holds
+	held     []bool             // by member
+	granted  []bool             // by member
+	home     []cluster.WorkerID // by member; "" is not in the plan
+	fleets   []placement.Fleet  // by member: see Ask
+	expires  time.Time          // of the first hold that ends
+	asked    []Ask
+	try      int
+	lost     int
+	refusals []string
+	failed   error // the request itself is wrong: more tries would end alike
+}
+
+type gangPhase uint8
+
+const (
+	gangPlanning gangPhase = iota
+	gangHolding
+	gangGranting
+	gangReleasing
+	gangOver
+)
+
+// NewGangBuyer makes a buyer. The view is read, never written.
+func NewGangBuyer(r GangRequest, view cluster.View, p placement.Policy, chance *rand.Rand) (*GangBuyer, error) {
+	n := len(r.Members)
+	if r.Min == 0 {
+		r.Min = n
+	}
+	if n == 0 || n > MaxGang || r.Min < 0 || r.Min > n || r.ID == "" {
+		return nil, fault.New(fault.Invalid, "gang",
+			"a gang has 1 to %d members of which 1 to all must start; got %d of %d", MaxGang, r.Min, n)
+	}
+	g := &GangBuyer{req: r, policy: p, chance: chance, held: make([]bool, n), granted: make([]bool, n),
+		home: make([]cluster.WorkerID, n)}
+	g.SetView(view)
+	return g, nil
+}
+
+// SetView gives the buyer a newer view.
+func (g *GangBuyer) SetView(view cluster.View) {
+	view.Workers = slices.Clone(view.Workers)
+	g.view = view
+}
+
+// Rename gives a member another machine id. It may be called where a Batch asks for a newer view: nothing is held then.
+// A machine that was undone has used its id up.
+func (g *GangBuyer) Rename(member int, machine string) {
+	g.req.Members = slices.Clone(g.req.Members)
+	g.req.Members[member].Machine = machine
+}
+
+// Placed gives each member's worker; "" for a member that is beyond Min and found no room. Valid once Done without Err.
+func (g *GangBuyer) Placed() []cluster.WorkerID { return slices.Clone(g.home) }
+
+// Tries gives how many times the gang has tried, and the sentences of the refusals.
+func (g *GangBuyer) Tries() (int, []string) { return g.try, g.refusals }
+
+// Homes gives the plan when it is about to be granted (the Out that asks for grants): who will run where, so that the
+// members can be told of each other.
+func (g *GangBuyer) Homes() []cluster.WorkerID { return slices.Clone(g.home) }
+
+// Step takes the answers to the last asks and says what to do next. It is pure.
+func (g *GangBuyer) Step(now time.Time, in []Answer) Batch {
+	if len(in) != len(g.asked) {
+		panic(fmt.Sprintf("market: %d answers to %d asks of a gang", len(in), len(g.asked)))
+	}
+	asked := g.asked
+	g.asked = nil
+	switch g.phase {
+	case gangPlanning:
+		return g.plans(now)
+	case gangHolding:
+		return g.holds(now, asked, in)
+	case gangGranting:
+		return g.grants(now, asked, in)
+	case gangReleasing:
+		return g.released(now, asked, in)
+	}
+	return Batch{Done: true}
+}
+
+func (g *GangBuyer) ask(out Batch) Batch {
+	g.asked = out.Asks
+	return out
+}
+
+// plans chooses a worker for each member, and asks the first worker of the plan for holds.
+func (g *GangBuyer) plans(now time.Time) Batch {
+	if g.try > 0 && !now.Before(g.req.Until) {
+		return g.fail()
+	}
+	g.try++
+	p := planGang(g.req, g.view, g.policy)
+	if p.n < max(1, g.req.Min) {
+		return g.pause(now)
+	}
+	plan := p.homes
+	g.fleets, g.home, g.workers, g.plan, g.at, g.expires = p.fleets, plan, nil, nil, 0, time.Time{}
+	clear(g.held)
+	clear(g.granted)
+	for m, w := range plan {
+		if w == "" {
+			continue
+		}
+		i, there := slices.BinarySearch(g.workers, w)
+		if !there {
+			g.workers, g.plan = slices.Insert(g.workers, i, w), slices.Insert(g.plan, i, nil)
+		}
+		g.plan[i] = append(g.plan[i], m)
+	}
+	g.phase = gangHolding
+	return g.askHolds()
+}
+
+func (g *GangBuyer) askHolds() Batch {
+	var asks []Ask
+	for _, m := range g.plan[g.at] {
+		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL,
+			Fleet: g.fleets[m]})
+	}
+	return g.ask(Batch{Asks: asks})
+}
+
+func (g *GangBuyer) token(member int) string { return fmt.Sprintf("%s.%d.%d", g.req.ID, g.try, member) }
+
+// holds takes a worker's answers. A single no, or no answer, and all is released.
+func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
+	whole := true
+	for i, a := range in {
+		m := asked[i].Member
+		a = a.resolveUnsent(&g.view, asked[i].Worker, 0)
+		switch {
+		case a.Done:
+			if g.expires.IsZero() || a.Expires.Before(g.expires) {
+				g.expires = a.Expires
+			}
+		case a.Refused != nil:
+			g.heal(asked[i].Worker, a.Refused)
+		case a.Failed != nil:
+			g.failed = cmp.Or(g.failed, a.Failed)
+		}
+		g.held[m] = a.Done || a.Lost // a lost answer may have been a yes, so it is released too
+		whole = whole && a.Done
+	}
+	if !whole {
+		return g.release(now)
+	}
+	if g.at++; g.at < len(g.plan) {
+		return g.askHolds()
+	}
+	if now.Add(gangMargin).After(g.expires) {
+		return g.release(now) // too slow: some hold could end before its grant
+	}
+	g.phase, g.lost = gangGranting, 0
+	return g.askGrants(0)
+}
+
+func (g *GangBuyer) askGrants(after time.Duration) Batch {
+	var asks []Ask
+	for i, members := range g.plan {
+		for _, m := range members {
+			if !g.granted[m] {
+				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m),
+					Fleet: g.fleets[m]})
+			}
+		}
+	}
+	return g.ask(Batch{Asks: asks, After: after})
+}
+
+// grants takes the answers to grants. A lost one is asked for again at the same worker; a refused one (its hold has
+// ended, or the worker came up anew) undoes the gang.
+func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
+	broken, lost := false, false
+	for i, a := range in {
+		m := asked[i].Member
+		a = a.resolveUnsent(&g.view, asked[i].Worker, 1) // it holds room there: as if it was lost
+		in[i] = a
+		switch {
+		case a.Done:
+			g.granted[m], g.held[m] = true, false
+		case a.Lost:
+			lost = true
+		default:
+			if a.Refused != nil {
+				g.heal(asked[i].Worker, a.Refused)
+			} else {
+				g.failed = cmp.Or(g.failed, a.Failed)
+			}
+			broken = true
+		}
+	}
+	if lost && !broken {
+		if g.lost++; g.lost <= MaxLost {
+			return g.askGrants(lostPause(g.lost))
+		}
+		broken = true
+	}
+	for i, a := range in { // what did not say no may exist, so it is undone too
+		g.granted[asked[i].Member] = g.granted[asked[i].Member] || (broken && a.Refused == nil)
+	}
+	if broken {
+		return g.release(now)
+	}
+	g.phase = gangOver
+	return Batch{Done: true}
+}
+
+// release lets go of all that is held, and undoes what was granted.
+func (g *GangBuyer) release(now time.Time) Batch {
+	g.phase = gangReleasing
+	var asks []Ask
+	for m, w := range g.home {
+		if w == "" {
+			continue
+		}
+		if g.granted[m] {
+			asks = append(asks, Ask{Act: ActUndo, Worker: w, Member: m})
+		}
+		if g.held[m] { // also where a grant failed that is undone to be sure: its hold stands
+			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.token(m)})
+		}
+	}
+	g.lost = 0
+	if len(asks) == 0 {
+		return g.pause(now)
+	}
+	return g.ask(Batch{Asks: asks})
+}
+
+// released goes on outside once what was granted is undone. Answers to releases do not matter: holds end by themselves.
+// A machine does not, so it is asked again.
+func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
+	var again []Ask
+	for i, a := range in {
+		if asked[i].Act == ActUndo && !a.Done {
+			again = append(again, asked[i])
+		}
+	}
+	if len(again) == 0 {
+		return g.pause(now)
+	}
+	if g.lost++; g.lost > MaxLost {
+		g.phase = gangOver
+		left := again[0]
+		return Batch{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
+			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; "+
+				"destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
+	}
+	return g.ask(Batch{Asks: again, After: lostPause(g.lost)})
+}
+
+// pause waits for longer each time, at random, so that gangs that met do not meet again.
+func (g *GangBuyer) pause(now time.Time) Batch {
+	g.phase = gangPlanning
+	if g.failed != nil {
+		g.phase = gangOver
+		return Batch{Done: true, Err: g.failed}
+	}
+	if !now.Before(g.req.Until) {
+		return g.fail()
+	}
+	most := backoff.Doubling{Base: gangBackoff, Most: gangPatience}.After(g.try)
+	wait := time.Duration(g.chance.Int64N(int64(most))) + 1
+	if left := g.req.Until.Sub(now); wait > left {
+		wait = left
+	}
+	return g.ask(Batch{After: wait, Refresh: true})
+}
+
+func (g *GangBuyer) fail() Batch {
+	g.phase = gangOver
+	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang",
+		RetryAfter: 5 * time.Second}
+	tries := "1 try"
+	if g.try != 1 {
+		tries = fmt.Sprintf("%d tries", g.try)
+	}
+	if g.neverFits() {
+		e.Code, e.RetryAfter = CodeNeverFits, 0
+	}
+	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %s: %s", g.req.Min, len(g.req.Members), tries,
+		g.shortfall())
+	return Batch{Done: true, Err: e}
+}
+
+// neverFits reports whether no worker could take a member of the gang even if it were empty.
+func (g *GangBuyer) neverFits() bool {
+	for i := range g.view.Workers {
+		if v := g.policy.Judge(&g.req.Members[0], &g.view.Workers[i]); v.Fits || !v.Never {
+			return false
+		}
+	}
+	return len(g.view.Workers) > 0
+}
+
+// shortfall says how many members the view has room for, and what stops the next.
+func (g *GangBuyer) shortfall() string {
+	best, stop := g.fits()
+	where := ""
+	if g.req.Same != "" {
+		where = " with one value of " + g.req.Same
+	}
+	text := fmt.Sprintf("there is room for %d%s", best, where)
+	if stop != "" {
+		text += ", then " + stop
+	}
+	if len(g.refusals) > 0 {
+		text += "; last refusal: " + g.refusals[len(g.refusals)-1]
+	}
+	return text + "; ask for fewer or smaller machines, or wait for longer"
+}
+
+func (g *GangBuyer) fits() (best int, stop string) {
+	for _, group := range groupsOf(g.view.Workers, g.req.Same) {
+		if one := pack(g.req.Members, group, g.policy, LargestFirst, nil); one.n >= best {
+			best, stop = one.n, one.stop
+		}
+	}
+	return best, stop
+}
+
+func (g *GangBuyer) heal(w cluster.WorkerID, r *Refusal) {
+	g.note(w, placement.VerdictText(r.Verdict))
+	healView(&g.view, w, *r)
+}
+
+const maxNoted = 32 // refusals kept, the newest
+
+func (g *GangBuyer) note(w cluster.WorkerID, text string) {
+	if len(g.refusals) == maxNoted {
+		g.refusals = g.refusals[1:]
+	}
+	g.refusals = append(g.refusals, fmt.Sprintf("%s: %s", w, text))
+}

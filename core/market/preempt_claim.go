@@ -1,0 +1,228 @@
+package market
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/machine"
+)
+
+// evictionClaim is the part of a grant that others still occupy. The grant takes at once only what their room would not
+// give it, and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and
+// nobody else can take the room meanwhile.
+type evictionClaim struct {
+	need    amount   // still to come
+	victims []string // who it comes from; those that have gone down are no longer in it
+}
+
+// Claim is Grant for who may evict: where the request does not fit, it chooses machines of lower rank, enters the grant
+// with a claim on their room, and marks them as leaving. The caller stops them (SetUp false or Free when each is gone),
+// and hears by Ready when the machine has its room. Without victims in the answer it fitted as it was. up machines
+// only.
+//
+// A machine that has a grant already and is down claims what it needs to go up.
+func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]machine.Preemption, error) {
+	s.expire(now)
+	old, here := s.grants[r.Machine]
+	if here {
+		if err := sameApp(old, r); err != nil || old.up {
+			return nil, err
+		}
+	}
+	s.endHold(now, token, r.Machine)
+	rec := s.recordWithout(r.Machine)
+	if here { // it has its place: only room is asked for
+		grown := s.requestOf(r.Machine, old.want)
+		grown.Scheduling.Band, grown.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
+		r, rec = grown, asPlaced(rec)
+	}
+	s.fund(now, &r)
+	v := placement.Judge(r, rec)
+	if v.Fits {
+		if here {
+			return nil, s.SetUp(now, r.Machine, true)
+		}
+		return nil, s.Grant(now, r, token, true)
+	}
+	e := s.search(now, &r, rec)
+	if e == nil {
+		return nil, s.refuseEvict(now, r, v)
+	}
+	return s.claim(now, r, e), nil
+}
+
+// refuseEvict is refuse for one that would have evicted others.
+func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Verdict) error {
+	e := s.refuseFootprint(now, r, v, s.footprint(r.Machine))
+	switch {
+	case !r.Scheduling.MayPreempt():
+	case !s.mayEvict(&r):
+		e.Text += "; it was evicted itself and has not run since, so it evicts nobody: it starts when there is room"
+	default:
+		e.Text += "; nor is there room among machines of lower rank that may be evicted now"
+	}
+	return e
+}
+
+// Stay takes back that a machine leaves, where the one that it leaves for does not wait (any more).
+func (s *Seller) Stay(id string) {
+	if to, leaving := s.leaving[id]; leaving && !s.Waiting(to) {
+		delete(s.leaving, id)
+		s.tally(id, s.grants[id], 1)
+	}
+}
+
+// claim enters the grant and the claim, and remembers the evictions.
+func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machine.Preemption {
+	freed := amount{}
+	out := make([]machine.Preemption, 0, len(e.Victims))
+	victims := make([]string, 0, len(e.Victims))
+	for _, v := range e.Victims {
+		g := s.grants[v.Machine]
+		freed = freed.add(s.frees(g))
+		victims = append(victims, v.Machine)
+		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank,
+			By: r.Machine, ByApp: r.App,
+			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
+	}
+	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
+	c := &evictionClaim{need: s.kinds.least(s.kinds.amount(r.Resources, gpus), freed), victims: victims}
+	s.leave(r.Machine, victims)
+	if s.grants[r.Machine] != nil {
+		s.edit(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
+	} else {
+		g := grantOf(r, true)
+		g.gpus, g.claim = gpus, c
+		s.enter(r.Machine, g)
+	}
+	s.remember(out)
+	return out
+}
+
+// RestoreClaim takes a claim back at start-up, when all grants have been restored: victims are those that are still to
+// go. It occupies no more than it did when the restart came.
+func (s *Seller) RestoreClaim(id string, victims []string) {
+	g := s.grants[id]
+	if g == nil || !g.up || g.claim != nil {
+		return
+	}
+	freed := amount{}
+	victims = slices.DeleteFunc(slices.Clone(victims), func(v string) bool {
+		other := s.grants[v]
+		return other == nil || !s.stands(v, other)
+	})
+	for _, v := range victims { // what is ill of it was not, when the claim was made
+		freed = freed.add(s.grants[v].occupies().sub(s.grants[v].asleep()))
+	}
+	if len(victims) == 0 {
+		return
+	}
+	s.leave(id, victims)
+	s.edit(id, func(g *grant) {
+		g.claim = &evictionClaim{need: s.kinds.least(s.kinds.amount(g.want, g.gpus), freed), victims: victims}
+	})
+	s.settle(id)
+}
+
+// leave marks machines as leaving for one that gets their room.
+func (s *Seller) leave(id string, victims []string) {
+	for _, v := range victims {
+		s.tally(v, s.grants[v], -1)
+		s.leaving[v] = id
+	}
+}
+
+// pass gives what a leaving machine has given back to the machine it leaves for. gone says that it gives no more.
+func (s *Seller) pass(id string, back amount, gone bool) {
+	to, leaving := s.leaving[id]
+	if !leaving {
+		return
+	}
+	g := s.grants[to]
+	if gone {
+		delete(s.leaving, id)
+	}
+	if g == nil || g.claim == nil {
+		return
+	}
+	got := s.kinds.least(g.claim.need, back)
+	g.claim.need = g.claim.need.sub(got)
+	s.use(got, 1)
+	if gone {
+		g.claim.victims = slices.DeleteFunc(g.claim.victims, func(v string) bool { return v == id })
+	}
+	s.settle(to)
+}
+
+// settle ends a claim that has what it wants.
+func (s *Seller) settle(id string) {
+	g := s.grants[id]
+	if g.claim == nil || !g.claim.need.isZero() {
+		return
+	}
+	g.claim = nil
+	s.tally(id, g, 1)
+	s.ready = append(s.ready, id)
+	s.touch()
+}
+
+// drop ends a claim that nobody wants any more. Its victims stay, as far as nobody has stopped them.
+func (s *Seller) drop(id string) {
+	for _, v := range s.grants[id].claim.victims {
+		delete(s.leaving, v)
+		s.tally(v, s.grants[v], 1)
+	}
+	had := s.grants[id].occupies()
+	s.use(had, -1)
+	s.grants[id].claim, s.grants[id].up, s.grants[id].gpus = nil, false, nil
+	s.kept.rest(s.grants[id], 1, &s.rec)
+	s.use(s.grants[id].occupies(), 1)
+}
+
+// Waiting says whether a machine waits for the room of others.
+func (s *Seller) Waiting(id string) bool {
+	g := s.grants[id]
+	return g != nil && g.claim != nil
+}
+
+// Leaving gives the machine that a machine is being evicted for, while that still wants its room; else "".
+func (s *Seller) Leaving(id string) string { return s.leaving[id] }
+
+// Ready gives the machines whose claims were met since it was last asked.
+func (s *Seller) Ready() []string {
+	out := s.ready
+	s.ready = nil
+	return out
+}
+
+// Devices gives the devices that a machine has now.
+func (s *Seller) Devices(id string) []Share {
+	if g := s.grants[id]; g != nil && g.up {
+		return g.gpus
+	}
+	return nil
+}
+
+// checkClaims panics when a claim could not come true, or an eviction is not by rank.
+func (s *Seller) checkClaims() {
+	for id, g := range s.grants {
+		if g.claim == nil {
+			continue
+		}
+		coming := amount{}
+		for _, v := range g.claim.victims {
+			o := s.grants[v]
+			if o == nil || !o.up || s.leaving[v] != id {
+				panic(fmt.Sprintf("market: machine %s waits for the room of %s, which is not on its way to it", id, v))
+			}
+			coming = coming.add(o.occupies().sub(o.asleep()))
+		}
+		if left := g.claim.need.sub(s.kinds.least(g.claim.need, coming)); !left.isZero() {
+			panic(fmt.Sprintf("market: machine %s waits for %v, and the machines that leave for it (%s) have only %v",
+				id, g.claim.need.res, strings.Join(g.claim.victims, ", "), coming.res))
+		}
+	}
+}

@@ -1,0 +1,428 @@
+package market
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Seller is the only authority over one worker's capacity. It keeps the ledger: what has been granted, what is held,
+// and so what is free. It answers at once and never waits; all of its answers are functions of what it was asked before
+// and of now. It is not safe for concurrent use: a worker asks it from one place.
+//
+// The ledger keeps, for each machine, the part it occupies as long as it exists (disk) and the part it occupies only
+// while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid. What
+// it would bid for then is counted beside that where requests may wake it: it is promised.
+type Seller struct {
+	EvictionHistory
+	rec      cluster.Record // Used and the GPUs' Free count grants and holds
+	kinds    kinds          // of its GPUs
+	grants   map[string]*grant
+	holds    holds
+	refusals map[string]uint64 // by failing clause
+
+	leaving   map[string]string // machines that are being evicted -> the machine that gets their room
+	ready     []string          // see Ready
+	evictable evictableRanks
+	kept      keptMachines
+	busy      func(machine string) bool // see Busy; nil: none is
+	funds     Funding                   // nil: everything can be paid for
+	sick      []Share                   // free, of devices that something stands against
+}
+
+type grant struct {
+	app    string
+	kinds  kinds // of its seller's GPUs
+	want   cluster.Resources
+	gpus   []Share // that it has while it is up
+	up     bool
+	volume bool // counts as no machine
+	task   bool // a volume that may be evicted: see DescribeTask
+	tenant Tenant
+	claim  *evictionClaim // it waits for the room of others; nil: it has what it wants
+}
+
+// occupies gives what the grant takes of the ledger now.
+func (g *grant) occupies() amount {
+	switch {
+	case !g.up:
+		return g.asleep()
+	case g.claim != nil:
+		return g.kinds.amount(g.want, g.gpus).sub(g.claim.need)
+	}
+	return g.kinds.amount(g.want, g.gpus)
+}
+
+// asleep gives what it takes while it is down.
+func (g *grant) asleep() amount {
+	a := amount{res: cluster.Resources{Disk: g.want.Disk}}
+	if g.tenant.Wakes {
+		a.promised = g.want.Sub(a.res)
+	}
+	return a
+}
+
+// NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
+func NewSeller(rec cluster.Record) *Seller {
+	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
+	rec.Promised = cluster.Resources{}
+	rec.Apps, rec.Volumes, rec.VolumesOf = map[string]int{}, map[string]string{}, map[string]int{}
+	rec.GPUs = slices.Clone(rec.GPUs)
+	for i := range rec.GPUs {
+		rec.GPUs[i].Free = 1000
+	}
+	s := &Seller{rec: rec, kinds: kindsOf(&rec), grants: map[string]*grant{}, holds: newHolds(),
+		refusals: map[string]uint64{}, leaving: map[string]string{},
+		kept:            newKeptMachines(),
+		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
+		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
+	s.setApart()
+	return s
+}
+
+// Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
+func (s *Seller) Record(now time.Time) cluster.Record {
+	s.expire(now)
+	r := s.rec
+	r.Apps, r.Volumes, r.VolumesOf = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), maps.Clone(s.rec.VolumesOf)
+	r.Evictable, r.At = s.evictable.list(), now
+	return r
+}
+
+// SetImages says which images the worker can start without a pull.
+func (s *Seller) SetImages(names []string) {
+	if !slices.Equal(s.rec.Images, names) {
+		s.rec.Images = names
+		s.touch()
+	}
+}
+
+// Ask says what Grant would say now, and reserves nothing. Where that is no, and the request may preempt, it says what
+// Claim would evict.
+func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
+	s.expire(now)
+	s.fund(now, &r)
+	q := Quote{Verdict: placement.Judge(r, s.recordWithout(r.Machine)), Record: s.Record(now)}
+	if !q.Verdict.Fits {
+		q.Evict = s.search(now, &r, s.recordWithout(r.Machine))
+	}
+	return q
+}
+
+// recordWithout returns the record as it would be without what one machine occupies: one that is here already needs
+// only what it does not yet occupy.
+func (s *Seller) recordWithout(machine string) cluster.Record {
+	if g, here := s.grants[machine]; here {
+		rec := without(s.rec, g.occupies())
+		rec.Full, rec.PromiseLimit = nil, 0 // it is no machine more, and has its promise
+		return rec
+	}
+	return s.rec
+}
+
+// without gives the record as it would be if nobody had what is gone. The record given is not changed.
+func without(rec cluster.Record, gone amount) cluster.Record {
+	rec.Used, rec.Promised = rec.Used.Sub(gone.res), rec.Promised.Sub(gone.promised)
+	rec.GPUs = freed(rec.GPUs, gone.gpus, 1)
+	return rec
+}
+
+// freed gives the devices with what shares have of them given back (sign 1) or taken (-1).
+func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
+	if len(shares) == 0 {
+		return devices
+	}
+	out := slices.Clone(devices)
+	for _, sh := range shares {
+		out[sh.Device].Free += sign * sh.Milli
+	}
+	return out
+}
+
+// Grant gives the request its room for as long as the machine exists; up is whether it occupies it now, or only its
+// disk. A grant for a machine that has one already changes nothing and is nil: grants may be repeated. A hold token
+// redeems the hold; one that has expired counts for nothing, and the request is judged like any other.
+func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool) error {
+	s.expire(now)
+	if g, here := s.grants[r.Machine]; here {
+		return sameApp(g, r)
+	}
+	s.endHold(now, token, r.Machine)
+	s.fund(now, &r)
+	if v := placement.Judge(r, s.recordWithout(r.Machine)); !v.Fits {
+		return s.refuse(now, r, v, "")
+	}
+	g := grantOf(r, up)
+	if up {
+		g.gpus = pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
+	}
+	s.enter(r.Machine, g)
+	return nil
+}
+
+func sameApp(g *grant, r placement.Request) error {
+	if g.app != r.App {
+		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine)
+	}
+	return nil
+}
+
+func grantOf(r placement.Request, up bool) *grant {
+	return &grant{app: r.App, want: r.Resources, up: up,
+		tenant: Tenant{Namespace: r.Namespace, Rank: r.Scheduling.Rank(), Budget: r.Scheduling.Budget(),
+			GPUKind: r.GPUKind, Wakes: r.Wakes}}
+}
+
+// Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
+// it has, if it is up and they are told apart; where nobody has noted them, they are chosen.
+func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, gpus ...Share) {
+	s.Free(machine)
+	g := grantOf(placement.Request{App: app, Resources: want}, up)
+	if up {
+		g.gpus = s.restored(want, gpus)
+	}
+	s.enter(machine, g)
+}
+
+// restored returns the devices of a grant from before.
+func (s *Seller) restored(want cluster.Resources, gpus []Share) []Share {
+	if len(s.rec.GPUs) == 0 {
+		return nil
+	}
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may come back with fewer
+		return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
+	})
+	if len(gpus) == 0 {
+		return pick(s.rec.GPUs, want.GPU, "", nil)
+	}
+	return combine(nil, gpus, 1)
+}
+
+// enter puts a new grant into the ledger.
+func (s *Seller) enter(id string, g *grant) {
+	s.grants[id], g.kinds = g, s.kinds
+	s.use(g.occupies(), 1)
+	s.tally(id, g, 1)
+	if !g.volume {
+		s.rec.Machines++
+		s.rec.Apps[g.app]++
+		s.kept.come(g, 1, &s.rec)
+	}
+}
+
+// edit changes a grant and keeps the sums in step. What a machine that is being evicted gives back goes to the one that
+// it is evicted for.
+func (s *Seller) edit(id string, f func(g *grant)) {
+	g := s.grants[id]
+	before := g.occupies()
+	s.tally(id, g, -1)
+	s.kept.rest(g, -1, &s.rec)
+	f(g)
+	after := g.occupies()
+	s.tally(id, g, 1)
+	s.kept.rest(g, 1, &s.rec)
+	s.use(before, -1)
+	s.use(after, 1)
+	s.pass(id, before.sub(s.kinds.least(before, after)), !g.up)
+}
+
+// use enters an amount (sign 1) or takes it out (-1).
+func (s *Seller) use(r amount, sign int64) {
+	if sign > 0 {
+		s.rec.Used, s.rec.Promised = s.rec.Used.Add(r.res), s.rec.Promised.Add(r.promised)
+	} else {
+		s.rec.Used, s.rec.Promised = s.rec.Used.Sub(r.res), s.rec.Promised.Sub(r.promised)
+	}
+	if s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign); len(r.gpus) > 0 {
+		s.setApart()
+	}
+	s.touch()
+}
+
+// SetUp makes a granted machine occupy its whole room, or only its disk. To go up may be refused. One that waits for
+// the room of others gives up waiting when it goes down.
+func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
+	g, ok := s.grants[machine]
+	if !ok || g.up == up {
+		return nil
+	}
+	return s.change(now, machine, g.want, up)
+}
+
+// Resize changes what a granted machine may occupy. To grow may be refused, and then nothing has changed.
+func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) error {
+	g, ok := s.grants[machine]
+	if !ok {
+		return fault.New(fault.Internal, "ledger", "the ledger has no machine %s", machine)
+	}
+	return s.change(now, machine, want, g.up)
+}
+
+func (s *Seller) change(now time.Time, id string, want cluster.Resources, up bool) error {
+	s.expire(now)
+	g := s.grants[id]
+	to := grant{kinds: s.kinds, want: want, up: up, gpus: g.gpus}
+	rec := s.recordWithout(id)
+	if !up {
+		to.gpus = nil
+	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
+		if to.gpus = pick(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU &&
+			!covers(to.gpus, g.gpus) {
+			to.gpus = nil
+		}
+	}
+	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) {
+		// only the growth must fit, whatever the worker's state
+		r := s.requestOf(id, grown.res)
+		if s.funds != nil {
+			r.Funds = s.funds(now, id, &r)
+		}
+		footprint := s.footprint(id)
+		if v := footprint.Judge(r, s.rec); !v.Fits {
+			return s.refuseFootprint(now, r, v, footprint)
+		}
+	}
+	if g.claim != nil && !up {
+		s.drop(id)
+	}
+	s.edit(id, func(g *grant) { g.want, g.up, g.gpus = to.want, to.up, to.gpus })
+	return nil
+}
+
+// requestOf returns the request of a machine that is here for what it is to occupy.
+func (s *Seller) requestOf(id string, want cluster.Resources) placement.Request {
+	g := s.grants[id]
+	return placement.Request{App: g.app, Machine: id, Resources: want, GPUKind: g.tenant.GPUKind}
+}
+
+// Free takes a machine out of the ledger. Nothing happens when it is not in it.
+func (s *Seller) Free(machine string) {
+	g, ok := s.grants[machine]
+	if !ok {
+		return
+	}
+	if g.claim != nil {
+		s.drop(machine)
+	}
+	had := g.occupies()
+	s.tally(machine, g, -1)
+	delete(s.grants, machine)
+	s.use(had, -1)
+	s.pass(machine, had, true)
+	if g.volume {
+		return
+	}
+	s.kept.come(g, -1, &s.rec)
+	s.rec.Machines--
+	if s.rec.Apps[g.app]--; s.rec.Apps[g.app] <= 0 {
+		delete(s.rec.Apps, g.app)
+	}
+}
+
+// SetStarting tells how many machines are on their way up; it counts against MaxStarting.
+func (s *Seller) SetStarting(n int) {
+	if s.rec.Starting != n {
+		s.rec.Starting = n
+		s.touch()
+	}
+}
+
+// SetCordon cordons the worker; nil opens it. What is given is not changed afterwards.
+func (s *Seller) SetCordon(c *cluster.Cordon) {
+	s.rec.Cordon, s.rec.State = c, c.State()
+	s.touch()
+}
+
+// Cordon gives the cordon; nil when there is none.
+func (s *Seller) Cordon() *cluster.Cordon { return s.rec.Cordon }
+
+// SetVolume enters a volume of an app with the machine it is attached to ("" for none).
+func (s *Seller) SetVolume(id, app, holder string) {
+	if _, here := s.rec.Volumes[id]; !here {
+		s.rec.VolumesOf[app]++
+	}
+	s.rec.Volumes[id] = holder
+	s.touch()
+}
+
+// ForgetVolume takes out a volume of an app.
+func (s *Seller) ForgetVolume(id, app string) {
+	if _, here := s.rec.Volumes[id]; !here {
+		return
+	}
+	delete(s.rec.Volumes, id)
+	if s.rec.VolumesOf[app]--; s.rec.VolumesOf[app] <= 0 {
+		delete(s.rec.VolumesOf, app)
+	}
+	s.touch()
+}
+
+// Counters gives how many holds have expired, and the refusals by failing clause.
+func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
+	return s.holds.expired, maps.Clone(s.refusals)
+}
+
+// Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
+func (s *Seller) Check() {
+	sum := s.apart(s.sick)
+	for _, g := range s.grants {
+		sum = sum.add(g.occupies())
+	}
+	for _, h := range s.holds.byToken {
+		sum = sum.add(h.amount)
+	}
+	if diff := sum.res.Sub(s.rec.Used); !diff.IsZero() {
+		panic(fmt.Sprintf("market: the ledger says %v is used, its entries add up to %v", s.rec.Used, sum.res))
+	}
+	if diff := sum.promised.Sub(s.rec.Promised); !diff.IsZero() {
+		panic(fmt.Sprintf("market: the ledger says %v is promised, its entries add up to %v", s.rec.Promised,
+			sum.promised))
+	}
+	for i, d := range s.rec.GPUs {
+		if n := milliOf(sum.gpus, i); d.Free != 1000-n {
+			panic(fmt.Sprintf("market: the ledger says %d thousandths of device %d are free, its entries add up to %d",
+				d.Free, i, n))
+		}
+	}
+	s.checkClaims()
+}
+
+func (s *Seller) touch() { s.rec.Version++ }
+
+// Refuse returns the typed no of a seller's worker to what no record tells of, so that who asks goes on to the next.
+func Refuse(s *Seller, now time.Time, r placement.Request, failing []machine.Clause) error {
+	s.expire(now)
+	return s.refuse(now, r, placement.Verdict{Failing: failing}, "")
+}
+
+// refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
+func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string,
+	args ...any) *fault.Error {
+	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Op: "market.seller"}
+	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)
+	if v.Never {
+		e.Code = CodeNeverFits
+	}
+	if format != "" {
+		e.Text = fmt.Sprintf(format, args...)
+		e.RetryAfter = time.Second
+	}
+	for _, c := range v.Failing {
+		s.refusals[c.Code]++
+		if c.Code == placement.CodeStartRate {
+			e.Code, e.RetryAfter = "busy", 100*time.Millisecond
+		} else if c.Code == placement.CodeQuota {
+			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait // a judge that says so has them
+		} else if e.Resource == "" && r.Resources.Get(c.Code) > 0 {
+			e.Resource = c.Code
+		}
+	}
+	e.Detail = Refusal{Verdict: v, Record: s.Record(now), RetryAfter: e.RetryAfter}
+	return e
+}

@@ -1,0 +1,372 @@
+// Package index finds the best worker for a request without looking at every worker. It holds what a buyer knows of the
+// fleet in buckets of workers that have about the same room free, and asks the judge (package placement) about the few
+// it comes to.
+package index
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// Index holds a view of the fleet so that a decision need not look at every worker. It is an optimisation of the judge,
+// never a second judge: what it chooses has been judged whole (Policy.Judge), and it says that nothing fits only where
+// the judge refused each worker, or one that stands for several and has as much as any of them.
+//
+// It rests on three ideas of Borg (Verma et al., EuroSys 2015, section 3.4): equivalence classes of requests, cached
+// scores, and looking no further than at enough candidates. But a cached score of a worker would be stale with each
+// grant. So it is not workers that are scored for a class of requests but buckets: the workers of one region and
+// capacity that have about the same room. A worker that changes moves to another bucket; the order of the buckets for a
+// class stays as it is. Within the best buckets workers are judged and scored exactly. See decision 0017.
+//
+// It is for one goroutine.
+type Index struct {
+	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
+
+	rows         []row
+	byID         map[cluster.WorkerID]int32
+	unused       []int32
+	groups       map[string]int32
+	reps         []group
+	vacancies    []vacancy // and places, of each row
+	cells        []cell
+	byKey        map[cellKey]int32
+	live         []uint16  // for each cell, a bit for each bucket that has a member
+	members      [][]int32 // of each bucket
+	filled       int       // cells with a member
+	unsound      []int32   // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	apps         map[string]*appRows
+	volumes      map[string][]int32
+	images       map[string][]int32
+	values       map[string]*attributeValues // of attributes that requests spread over
+	searches     uint32                      // counts them
+	caches       []*policyCache
+	log          []int32 // rows whose fixed part changed, for sets to catch up
+	age          int     // of the cells: counts how often they were made anew
+	appReaders   int     // workers whose conditions read the app of a request
+	imageReaders int     // workers whose conditions read its image
+	scratch      scratch
+}
+
+// row is one worker.
+type row struct {
+	rec   cluster.Record
+	group int32
+	used  bool
+	owns  bool        // rec.Apps and rec.GPUs are the index's own
+	late  []appChange // that rec.Apps is to hear of; others read Index.apps
+}
+
+// Bounds of an index.
+const (
+	maxPolicies = 16   // policies that have classes; the oldest goes
+	maxClasses  = 4096 // of requests, per policy; then all are made anew as they come
+	maxSets     = 1024 // of workers that match, per policy; the same
+	// of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
+	maxScores   = 1 << 22
+	smallSet    = 64 // where so few workers match, all are looked at
+	examineMost = 4  // workers that fit that are scored for one decision, per tier
+)
+
+// New makes an index of no workers.
+func New() *Index {
+	return &Index{byID: map[cluster.WorkerID]int32{}, groups: map[string]int32{}, byKey: map[cellKey]int32{},
+		apps: map[string]*appRows{}, volumes: map[string][]int32{}, images: map[string][]int32{},
+		values: map[string]*attributeValues{}}
+}
+
+// Len returns the number of workers.
+func (x *Index) Len() int { return len(x.byID) }
+
+// Record returns the record of a worker as the index has it. Its maps and slices are the index's: read, and do not
+// keep.
+func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
+	s, ok := x.byID[id]
+	if !ok {
+		return nil, false
+	}
+	return x.whole(s), true
+}
+
+// Each calls f with every record, until it says false. What Record says of them holds here too.
+func (x *Index) Each(f func(*cluster.Record) bool) {
+	for i := range x.rows {
+		if x.rows[i].used && !f(x.whole(int32(i))) {
+			return
+		}
+	}
+}
+
+// Update takes a record in, where it is newer than what is known of that worker, and reports whether it did. What Taken
+// and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
+func (x *Index) Update(rec cluster.Record) bool {
+	if len(x.reps) > 4*len(x.rows)+1024 {
+		x.regroup()
+	}
+	i, known := x.byID[rec.Worker]
+	if !known {
+		i = x.newRow()
+		x.byID[rec.Worker] = i
+		s := &x.rows[i]
+		s.rec, s.used = rec, true
+		x.setFixed(i, true)
+		x.setVariable(i, nil)
+		return true
+	}
+	s := &x.rows[i]
+	if !rec.Newer(s.rec) {
+		return false
+	}
+	old := *x.whole(i)
+	same := sameFixed(&old, &rec)
+	if !same {
+		x.unsetFixed(i, &old)
+	}
+	s.rec, s.owns = rec, false
+	if !same {
+		x.setFixed(i, false)
+	}
+	x.setVariable(i, &old)
+	return true
+}
+
+// Remove forgets a worker.
+func (x *Index) Remove(id cluster.WorkerID) {
+	i, ok := x.byID[id]
+	if !ok {
+		return
+	}
+	delete(x.byID, id)
+	s := &x.rows[i]
+	x.unsetFixed(i, &s.rec)
+	x.leave(i)
+	for app := range x.whole(i).Apps {
+		x.setApp(app, i, 0)
+	}
+	for v := range s.rec.Volumes {
+		unlist(x.volumes, v, i)
+	}
+	*s, x.vacancies[i] = row{}, vacancy{bucket: -1, at: -1}
+	x.unused = append(x.unused, i)
+	x.logChange(i)
+}
+
+// Reserve notes that a worker has granted r, until its own record says so.
+func (x *Index) Reserve(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, 1) }
+
+// Freed notes that a machine with the request r has left a worker, until its own record says so.
+func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, -1) }
+
+func (x *Index) adjust(id cluster.WorkerID, r *placement.Request, sign int) {
+	i := x.scratch.won // most often it is the worker chosen last
+	if int(i) >= len(x.rows) || x.rows[i].rec.Worker != id || !x.rows[i].used {
+		var ok bool
+		if i, ok = x.byID[id]; !ok {
+			return
+		}
+	}
+	s := &x.rows[i]
+	if sign > 0 {
+		s.rec.Used = s.rec.Used.Add(r.Resources)
+	} else {
+		s.rec.Used = s.rec.Used.Sub(r.Resources)
+	}
+	s.rec.Machines = max(0, s.rec.Machines+sign)
+	x.changeApp(r.App, i, sign)
+	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
+		s.own()
+		adjustGPUs(s.rec.GPUs, r, sign)
+	}
+	x.place(i)
+}
+
+// adjustGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
+// could. The worker's own record corrects it.
+func adjustGPUs(gpus []cluster.GPU, r *placement.Request, sign int) {
+	for want := r.Resources.GPU; want > 0; want -= 1000 {
+		part, best := min(want, 1000), -1
+		for i, g := range gpus {
+			switch {
+			case r.GPUKind != "" && g.Kind != r.GPUKind:
+			case sign > 0 && g.Free >= part && (best < 0 || g.Free < gpus[best].Free):
+				best = i
+			case sign < 0 && g.Free+part <= 1000 && (best < 0 || g.Free > gpus[best].Free):
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		gpus[best].Free -= int64(sign) * part
+	}
+}
+
+// regroup makes the groups anew, where workers have changed so often that most are of the past.
+func (x *Index) regroup() {
+	for i := range x.rows {
+		x.leave(int32(i))
+	}
+	x.groups, x.reps, x.cells, x.live, x.members, x.caches, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil,
+		nil, nil, 0
+	clear(x.byKey)
+	for i := range x.rows {
+		if s := &x.rows[i]; s.used {
+			s.group = x.groupOf(&s.rec)
+			x.place(int32(i))
+		}
+	}
+}
+
+// newRow returns a row that is not used.
+func (x *Index) newRow() int32 {
+	if n := len(x.unused); n > 0 {
+		i := x.unused[n-1]
+		x.unused = x.unused[:n-1]
+		return i
+	}
+	x.rows, x.vacancies = append(x.rows, row{}), append(x.vacancies, vacancy{bucket: -1, at: -1})
+	return int32(len(x.rows) - 1)
+}
+
+// setFixed takes in what of a record changes seldom.
+func (x *Index) setFixed(i int32, fresh bool) {
+	s := &x.rows[i]
+	if !fresh {
+		x.leave(i)
+	}
+	s.group = x.groupOf(&s.rec)
+	x.countReaders(&s.rec, 1)
+	x.enterValues(i, &s.rec)
+	for k, name := range s.rec.Images {
+		if !slices.Contains(s.rec.Images[:k], name) {
+			x.images[name] = append(x.images[name], i)
+		}
+	}
+	x.logChange(i)
+}
+
+// setVariable takes in what of a record changes with every grant.
+func (x *Index) setVariable(i int32, old *cluster.Record) {
+	s := &x.rows[i]
+	if old != nil {
+		for app := range old.Apps {
+			if s.rec.Apps[app] <= 0 {
+				x.setApp(app, i, 0)
+			}
+		}
+		for v := range old.Volumes {
+			if _, still := s.rec.Volumes[v]; !still {
+				unlist(x.volumes, v, i)
+			}
+		}
+	}
+	for app, n := range s.rec.Apps {
+		if n > 0 && (old == nil || old.Apps[app] != n) {
+			x.setApp(app, i, n)
+		}
+	}
+	for v := range s.rec.Volumes {
+		if !slices.Contains(x.volumes[v], i) {
+			x.volumes[v] = append(x.volumes[v], i)
+		}
+	}
+	x.place(i)
+}
+
+func unlist(lists map[string][]int32, name string, i int32) {
+	left := slices.DeleteFunc(lists[name], func(j int32) bool { return j == i })
+	if lists[name] = left; len(left) == 0 {
+		delete(lists, name)
+	}
+}
+
+// unsetFixed undoes what setFixed noted of a record.
+func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
+	x.countReaders(rec, -1)
+	x.leaveValues(i, rec)
+	for _, name := range rec.Images {
+		unlist(x.images, name, i)
+	}
+}
+
+// countReaders counts the workers whose conditions read what classes of requests leave out.
+func (x *Index) countReaders(rec *cluster.Record, sign int) {
+	app, image := false, false
+	note := func(name string) { app, image = app || name == "app", image || name == "image" }
+	for i := range rec.Require {
+		note(rec.Require[i].Attribute)
+	}
+	for i := range rec.Prefer {
+		note(rec.Prefer[i].Attribute)
+	}
+	before := [2]bool{x.appReaders > 0, x.imageReaders > 0}
+	if app {
+		x.appReaders += sign
+	}
+	if image {
+		x.imageReaders += sign
+	}
+	if before != [2]bool{x.appReaders > 0, x.imageReaders > 0} {
+		x.caches = nil // the classes are others now
+	}
+}
+
+// logChange notes for the sets that the fixed part of a row is another one.
+func (x *Index) logChange(i int32) {
+	if len(x.caches) == 0 {
+		return
+	}
+	if x.log = append(x.log, i); len(x.log) > 4*len(x.rows)+1024 {
+		x.caches, x.log = nil, nil
+	}
+}
+
+// sameFixed reports whether two records of a worker differ at most in what changes with grants.
+func sameFixed(a, b *cluster.Record) bool {
+	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) &&
+		sameResources(a.Headroom, b.Headroom) &&
+		slices.Equal(a.Reserved, b.Reserved) &&
+		slices.EqualFunc(a.GPUs, b.GPUs, func(p, q cluster.GPU) bool { return p.Kind == q.Kind }) &&
+		slices.EqualFunc(a.Require, b.Require, sameRequirement) &&
+		slices.EqualFunc(a.Prefer, b.Prefer, func(p, q cluster.Preference) bool {
+			return p.Weight == q.Weight && sameRequirement(p.Requirement, q.Requirement)
+		}) && slices.Equal(a.Images, b.Images) && maps.Equal(a.Attributes, b.Attributes)
+}
+
+func sameRequirement(a, b cluster.Requirement) bool {
+	return a.Attribute == b.Attribute && a.Op == b.Op && slices.Equal(a.Values, b.Values)
+}
+
+func sameResources(a, b cluster.Resources) bool {
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Ports == b.Ports && a.GPU == b.GPU &&
+		maps.Equal(a.Named, b.Named)
+}
+
+// Best judges and scores every worker: what Pick is held against. Equal scores go by placement.TieBreak, as in Rank.
+func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok bool) {
+	for i := range x.rows {
+		s := &x.rows[i]
+		if !s.used || !p.Admits(r, x.whole(int32(i))) {
+			continue
+		}
+		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), row: int32(i)}
+		if !ok || c.before(&best, r.Machine) {
+			best, ok = c, true
+		}
+	}
+	return best, ok
+}
+
+// Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none
+// fits: then none of the fleet does. chance may be nil.
+func (x *Index) Pick(r *placement.Request, p *placement.Policy,
+	chance *rand.Rand) (best Choice, examined int, ok bool) {
+	list, examined := x.PickN(r, p, 1, nil, chance)
+	if len(list) == 0 {
+		return best, examined, false
+	}
+	return list[0], examined, true
+}

@@ -1,0 +1,209 @@
+package index
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// order is the cells for one class of requests, best first. Those that have too little for the class are left out.
+// Nothing in it changes when workers come and go: a cell that is empty now is passed over, which costs one look at a
+// word that all classes share. A bucket's score is worked out when a decision first comes to it, and holds for ever,
+// since the room that a bucket stands for never changes.
+type order struct {
+	cells  []ranked
+	seen   int          // cells of the index that are in order, or left out
+	blocks []block      // of each cell
+	scores []scoreDelta // of buckets, over the middle of their cell
+}
+
+// block is where the scores of a cell's buckets begin, -1 where there are none yet, and the cell's middle.
+type block struct {
+	at     int32
+	middle float32
+}
+
+// scoreDelta is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets
+// are what a decision reads most of, and half as many bytes of them are half as many waits for memory.
+type scoreDelta uint16
+
+// unknownScore is a NaN: no decision has come to the bucket yet.
+const unknownScore = scoreDelta(0x7fc0)
+
+func (h scoreDelta) float() float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// deltaOver returns v less middle; -Inf only for that.
+func deltaOver(v, middle float32) scoreDelta {
+	d := v - middle
+	if v >= -math.MaxFloat32 {
+		d = max(d, -math.MaxFloat32)
+	}
+	return scoreDelta(math.Float32bits(d) >> 16)
+}
+
+// ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and
+// looks into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and
+// costs little.
+type ranked struct {
+	cell   int32
+	block  int32 // its place in order.scores, or -1
+	middle float32
+}
+
+// scored is a bucket, or a row, and its score.
+type scored struct {
+	bucket int32
+	score  float32
+}
+
+// extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left
+// out for ever: none of its workers fits, now or later.
+func (x *Index) extend(c *class, p *placement.Policy) {
+	o := &c.order
+	before, rec := len(o.cells), &x.scratch.rec
+	for ; o.seen < len(x.cells); o.seen++ {
+		n := int32(o.seen)
+		o.blocks = append(o.blocks, block{at: -1})
+		if !placement.FitsAt(&c.want, &x.cells[n].recs.most) {
+			continue
+		}
+		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
+		*rec = x.cells[n].recs.middle
+		for _, sub := range [...]int32{0, inCell - 1, perCell - inCell, perCell - 1} { // the corners
+			s := x.score(c, p, rec, n*perCell+sub)
+			low, high = min(low, s), max(high, s)
+		}
+		o.blocks[n].middle = low/2 + high/2
+		o.cells = append(o.cells, ranked{n, -1, o.blocks[n].middle})
+	}
+	switch fresh := len(o.cells) - before; {
+	case fresh > 8:
+		slices.SortFunc(o.cells, compareRanked)
+	case fresh > 0:
+		for k := before; k < len(o.cells); k++ {
+			r := o.cells[k]
+			at, _ := slices.BinarySearchFunc(o.cells[:k], r, compareRanked)
+			copy(o.cells[at+1:k+1], o.cells[at:k])
+			o.cells[at] = r
+		}
+	}
+}
+
+func compareRanked(a, b ranked) int {
+	return cmp.Or(cmp.Compare(b.middle, a.middle), cmp.Compare(a.cell, b.cell))
+}
+
+// score is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
+func (x *Index) score(c *class, p *placement.Policy, rec *cluster.Record, b int32) float32 {
+	cpu, memory := x.levels(b)
+	middle := func(l, c int64) int64 { return c - (upTo(l, c, fine)+upTo(max(0, l-1), c, fine))/2 }
+	rec.Used.CPU, rec.Used.Memory = middle(cpu, rec.Capacity.CPU), middle(memory, rec.Capacity.Memory)
+	if v := p.ScoreAt(&c.want, rec); v > -math.MaxFloat32 { // false for what is not a number
+		return float32(min(v, math.MaxFloat32))
+	}
+	return -math.MaxFloat32
+}
+
+// known returns the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
+func (x *Index) known(c *class, p *placement.Policy, b int32) float32 {
+	at := c.order.block(b / perCell)
+	if s := c.order.scores[at+b%perCell]; s != unknownScore {
+		return c.order.blocks[b/perCell].middle + s.float()
+	}
+	return x.learn(c, p, b)
+}
+
+// block returns the place of the scores of a cell's buckets.
+func (o *order) block(n int32) int32 {
+	at := o.blocks[n].at
+	if at < 0 {
+		at = int32(len(o.scores))
+		o.blocks[n].at = at
+		for range perCell {
+			o.scores = append(o.scores, unknownScore)
+		}
+	}
+	return at
+}
+
+func (x *Index) learn(c *class, p *placement.Policy, b int32) float32 {
+	n := b / perCell
+	rec := &x.scratch.rec
+	*rec = x.cells[n].recs.most
+	cpu, memory := x.levels(b)
+	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine),
+		rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
+	v := float32(math.Inf(-1))
+	if placement.FitsAt(&c.want, rec) {
+		*rec = x.cells[n].recs.middle
+		v = x.score(c, p, rec, b)
+	}
+	at, middle := c.order.block(n), c.order.blocks[n].middle
+	h := deltaOver(v, middle)
+	c.order.scores[at+b%perCell] = h
+	return middle + h.float() // as the next decision will have it
+}
+
+func (s scored) before(t scored) bool {
+	return s.score > t.score || (s.score == t.score && s.bucket < t.bucket)
+}
+
+// scoredHeap is a binary heap of what has been met, best first.
+type scoredHeap []scored
+
+func (f *scoredHeap) push(s scored) {
+	h := append(*f, s)
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.before(h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i], *f = s, h
+}
+
+func (f *scoredHeap) pop() scored {
+	h := *f
+	top, last := h[0], h[len(h)-1]
+	h = h[:len(h)-1]
+	*f = h
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(last) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	if len(h) > 0 {
+		h[i] = last
+	}
+	return top
+}
+
+// vacancy is what a worker has free, of what nearly every request wants, and where it is. All workers' vacancies lie
+// side by side, so that to refuse one for its size, or to move one, touches little memory.
+type vacancy struct {
+	cpu, memory, disk, ports, gpu int64
+	bucket                        int32 // -1: in unsound, or nowhere
+	at                            int32 // place in the bucket, or in unsound; -1: nowhere
+}
+
+// takes reports whether it is worth asking the judge.
+func (r *vacancy) takes(want *cluster.Resources) bool {
+	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports &&
+		want.GPU <= r.gpu
+}

@@ -1,0 +1,172 @@
+package index
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// attributeValues is the values that one attribute has at the workers: how many have each, and which each has.
+type attributeValues struct {
+	workers map[cluster.Value]int
+	sorted  []string // their texts, in the order of compareValues; nil: to be made
+
+	ids      map[string]int32 // of values by their text, from 1
+	texts    []string         // of values by id
+	ofRow    []int32          // the id of each row's value; 0: it has none
+	verdicts []uint32         // by id: the search that asked last, twice, and 1 where that said yes
+}
+
+// maxAttributes bounds the attributes whose values are kept. They come from requests.
+const maxAttributes = 64
+
+// valuesOf returns the values of an attribute.
+func (x *Index) valuesOf(attribute string) *attributeValues {
+	if c := x.values[attribute]; c != nil && len(c.texts) <= 2*len(x.rows)+64 { // else most are of the past
+		return c
+	}
+	if len(x.values) >= maxAttributes {
+		clear(x.values)
+	}
+	c := &attributeValues{workers: map[cluster.Value]int{}, ids: map[string]int32{}, texts: []string{""},
+		verdicts: []uint32{0}}
+	for i := range x.rows {
+		if x.rows[i].used {
+			v, there := x.rows[i].rec.Attribute(attribute)
+			c.enter(int32(i), v, there)
+		}
+	}
+	x.values[attribute] = c
+	return c
+}
+
+// enter notes that a row has a value.
+func (c *attributeValues) enter(i int32, v cluster.Value, there bool) {
+	for int(i) >= len(c.ofRow) {
+		c.ofRow = append(c.ofRow, 0)
+	}
+	if c.ofRow[i] = 0; !there {
+		return
+	}
+	c.workers[v]++
+	text := v.String()
+	id, known := c.ids[text]
+	if !known {
+		id = int32(len(c.texts))
+		c.ids[text], c.texts, c.verdicts = id, append(c.texts, text), append(c.verdicts, 0)
+	}
+	c.ofRow[i], c.sorted = id, nil
+}
+
+// enterValues notes what values a row has now.
+func (x *Index) enterValues(i int32, rec *cluster.Record) {
+	for name, c := range x.values {
+		v, there := rec.Attribute(name)
+		c.enter(i, v, there)
+	}
+}
+
+// leaveValues notes that a row has its values no more.
+func (x *Index) leaveValues(i int32, rec *cluster.Record) {
+	for name, c := range x.values {
+		c.ofRow[i] = 0
+		v, there := rec.Attribute(name)
+		if !there {
+			continue
+		}
+		if c.workers[v]--; c.workers[v] <= 0 {
+			delete(c.workers, v)
+		}
+		c.sorted = nil
+	}
+}
+
+// spread returns how many machines of an app each value of an attribute has. Of the values that have none, one stands
+// for all. Where open is set, only its values count.
+func (x *Index) spread(app, attribute string, open map[string]bool) map[string]int {
+	c := x.valuesOf(attribute)
+	out := map[string]int{}
+	for _, s := range x.running(app) {
+		if id := c.ofRow[s.row]; id > 0 && (open == nil || open[c.texts[id]]) {
+			out[c.texts[id]] += int(s.machines)
+		}
+	}
+	if c.sorted == nil {
+		for _, v := range slices.SortedFunc(maps.Keys(c.workers), compareValues) {
+			c.sorted = append(c.sorted, v.String())
+		}
+	}
+	for _, text := range c.sorted {
+		if out[text] == 0 && (open == nil || open[text]) {
+			out[text] = 0
+			break
+		}
+	}
+	return out
+}
+
+// open returns the values of an attribute that a worker has which may take the request: see placement.Request.OpenAt. It looks at
+// workers until each value is known to be open.
+func (x *Index) open(r *placement.Request, attribute string) map[string]bool {
+	c, out := x.valuesOf(attribute), map[string]bool{}
+	for i := range c.ofRow {
+		if id := c.ofRow[i]; id > 0 && x.rows[i].used && !out[c.texts[id]] && r.OpenAt(&x.rows[i].rec) {
+			if out[c.texts[id]] = true; len(out) == len(c.workers) {
+				break
+			}
+		}
+	}
+	return out
+}
+
+func compareValues(a, b cluster.Value) int {
+	switch {
+	case a == b:
+		return 0
+	case a.Type()+a.String() < b.Type()+b.String():
+		return -1
+	}
+	return 1
+}
+
+// skewBound is a spread with a largest skew: which of the attribute's values may have one machine more.
+type skewBound struct {
+	values *attributeValues
+	spread int // of the request
+	fewest int // machines of the value that has fewest
+}
+
+// skewBounds returns those of a request. A worker that one of them refuses is refused by the judge, for the same
+// numbers; here that costs one look at a number a worker, and one at a count a value.
+func (x *Index) skewBounds(r *placement.Request) []skewBound {
+	if x.searches++; x.searches == 1<<31 { // verdicts have 31 bits for it
+		clear(x.values)
+		x.searches = 1
+	}
+	out := x.scratch.bounds[:0]
+	for i := range r.Scheduling.Spread {
+		if sp := &r.Scheduling.Spread[i]; sp.MaxSkew != 0 {
+			out = append(out, skewBound{x.valuesOf(sp.Attribute), i, r.Fewest(i)})
+		}
+	}
+	x.scratch.bounds = out
+	return out
+}
+
+// admits reports whether the bound lets the worker of a row through.
+func (b *skewBound) admits(r *placement.Request, i int32, search uint32) bool {
+	id := b.values.ofRow[i]
+	if id == 0 {
+		return false
+	}
+	v := &b.values.verdicts[id]
+	if *v>>1 != search {
+		*v = search << 1
+		if r.WithinSkew(b.spread, b.fewest, b.values.texts[id]) {
+			*v |= 1
+		}
+	}
+	return *v&1 != 0
+}

@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// field is one field of a typed variable: what the type checker knows of it, and how it is read.
+type field struct {
+	name  string
+	is    *types.Type
+	about string // for the reference
+	get   func(any) ref.Val
+}
+
+// The types of the variables.
+var (
+	requestType   = types.NewObjectType("souk.Request")
+	workerType    = types.NewObjectType("souk.Worker")
+	resourcesType = types.NewObjectType("souk.Resources")
+	countsType    = types.NewMapType(types.StringType, types.DoubleType)
+	dynMapType    = types.NewMapType(types.StringType, types.DynType)
+	textsType     = types.NewListType(types.StringType)
+)
+
+func number(name, about string, i int, of func(*workerValue) float64) field {
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { w := v.(*workerValue); return w.numbers[i].of(of(w)) }}
+}
+
+func text(name, about string, i int, of func(*cluster.Record) string) field {
+	return field{name, types.StringType, about,
+		func(v any) ref.Val { w := v.(*workerValue); return w.texts[i].of(of(w.of)) }}
+}
+
+// workerFields are the fields of worker.
+func workerFields() []field {
+	return []field{
+		text("id", "the worker's id", 0, func(r *cluster.Record) string { return string(r.Worker) }),
+		text("region", "its region", 1, func(r *cluster.Record) string { return string(r.Region) }),
+		text("state", "ready, cordoned or draining", 2, func(r *cluster.Record) string { return string(r.State) }),
+		{"free", resourcesType, "what is neither granted nor held", func(v any) ref.Val {
+			w := v.(*workerValue)
+			w.free.now = w.of.Free()
+			return &w.free
+		}},
+		{"capacity", resourcesType, "all that may be granted", func(v any) ref.Val {
+			w := v.(*workerValue)
+			w.capacity.now = w.of.Capacity
+			return &w.capacity
+		}},
+		{"used", resourcesType, "granted and held", func(v any) ref.Val {
+			w := v.(*workerValue)
+			w.used.now = w.of.Used
+			return &w.used
+		}},
+		number("machines", "machines that exist", 0, func(w *workerValue) float64 { return float64(w.of.Machines) }),
+		number("starting", "machines on their way up", 1,
+			func(w *workerValue) float64 { return float64(w.of.Starting) }),
+		number("max_starting", "most that may be on their way up; 0: no limit", 2,
+			func(w *workerValue) float64 { return float64(w.of.MaxStarting) }),
+		number("backlog", "milliseconds of work that waits here, estimated", 3,
+			func(w *workerValue) float64 { return float64(w.of.Backlog) }),
+		{"apps", countsType, "machines here by app; 0 for an app that has none",
+			func(v any) ref.Val { return v.(*workerValue).apps }},
+		{"attributes", dynMapType, "what the worker says of itself: texts, numbers, true or false",
+			func(v any) ref.Val { return v.(*workerValue).attributes }},
+		{"images", textsType, "images it can start without a pull", func(v any) ref.Val {
+			w := v.(*workerValue)
+			if w.images == nil || !slices.Equal(w.imagesOf, w.of.Images) {
+				w.imagesOf = w.of.Images
+				w.images = types.NewStringList(types.DefaultTypeAdapter, w.of.Images)
+			}
+			return w.images
+		}},
+	}
+}
+
+// requestFields is what an expression may read of a request.
+type requestFields struct {
+	r *placement.Request
+}
+
+func wish(name, about string, i int, of func(*placement.Request) float64) field {
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { q := v.(*requestValue); return q.numbers[i].of(of(q.of.r)) }}
+}
+
+func word(name, about string, i int, of func(*placement.Request) string) field {
+	return field{name, types.StringType, about,
+		func(v any) ref.Val { q := v.(*requestValue); return q.texts[i].of(of(q.of.r)) }}
+}
+
+// fieldsOfRequest are the fields of request.
+func fieldsOfRequest() []field {
+	return []field{
+		word("app", "its app", 0, func(r *placement.Request) string { return r.App }),
+		word("namespace", "its namespace", 1, func(r *placement.Request) string { return r.Namespace }),
+		word("band", "free, batch, service or system", 2,
+			func(r *placement.Request) string { return string(r.Scheduling.BandName()) }),
+		word("image", "its image", 3, func(r *placement.Request) string { return r.Image }),
+		word("gpu_kind", "the kind of GPU it wants; empty: any", 4,
+			func(r *placement.Request) string { return r.GPUKind }),
+		wish("priority", "within the band, 0 to 999", 0,
+			func(r *placement.Request) float64 { return float64(r.Scheduling.Priority) }),
+		wish("cpu", "thousandths of a core", 1, func(r *placement.Request) float64 { return float64(r.Resources.CPU) }),
+		wish("memory", "MiB", 2, func(r *placement.Request) float64 { return float64(r.Resources.Memory) }),
+		wish("disk", "MiB", 3, func(r *placement.Request) float64 { return float64(r.Resources.Disk) }),
+		wish("ports", "listening ports", 4, func(r *placement.Request) float64 { return float64(r.Resources.Ports) }),
+		wish("gpu", "thousandths of a GPU", 5, func(r *placement.Request) float64 { return float64(r.Resources.GPU) }),
+		{"named", countsType, "the operator's own extras; 0 for one that it does not want",
+			func(v any) ref.Val { return v.(*requestValue).named }},
+		{"labels", dynMapType, "what it says of itself: texts, numbers, true or false",
+			func(v any) ref.Val { return v.(*requestValue).labels }},
+		{"regions", textsType, "regions it wants, nearest first; empty: any", func(v any) ref.Val {
+			q := v.(*requestValue)
+			if q.regions == nil {
+				list := make([]string, len(q.of.r.Regions))
+				for i, r := range q.of.r.Regions {
+					list[i] = string(r)
+				}
+				q.regions = types.NewStringList(types.DefaultTypeAdapter, list)
+			}
+			return q.regions
+		}},
+	}
+}
+
+func amount(name, about string, i int, of func(*cluster.Resources) int64) field {
+	return field{name, types.DoubleType, about,
+		func(v any) ref.Val { a := v.(*amounts); return a.boxes[i].of(float64(of(&a.now))) }}
+}
+
+// resourceFields are the fields of worker.free, worker.capacity and worker.used.
+func resourceFields() []field {
+	return []field{
+		amount("cpu", "thousandths of a core", 0, func(r *cluster.Resources) int64 { return r.CPU }),
+		amount("memory", "MiB", 1, func(r *cluster.Resources) int64 { return r.Memory }),
+		amount("disk", "MiB", 2, func(r *cluster.Resources) int64 { return r.Disk }),
+		amount("ports", "listening ports", 3, func(r *cluster.Resources) int64 { return r.Ports }),
+		amount("gpu", "thousandths of a GPU", 4, func(r *cluster.Resources) int64 { return r.GPU }),
+		{"named", countsType, "the operator's own extras; 0 for one that is not there", func(v any) ref.Val {
+			now := v.(*amounts).now
+			return countsOf(func() map[string]int64 { return now.Named })
+		}},
+	}
+}
+
+// provider tells CEL the types of the variables. Everything else is as it is in CEL.
+type provider struct {
+	types.Provider
+	fields map[string]map[string]*types.FieldType
+	names  map[string][]string
+}
+
+func newProvider() *provider {
+	p := &provider{Provider: types.NewEmptyRegistry(), fields: map[string]map[string]*types.FieldType{},
+		names: map[string][]string{}}
+	for name, list := range map[string][]field{"souk.Request": fieldsOfRequest(), "souk.Worker": workerFields(),
+		"souk.Resources": resourceFields()} {
+		p.fields[name] = map[string]*types.FieldType{}
+		for _, f := range list {
+			p.fields[name][f.name] = &types.FieldType{
+				Type:    f.is,
+				IsSet:   func(any) bool { return true },
+				GetFrom: func(v any) (any, error) { return f.get(v), nil },
+			}
+			p.names[name] = append(p.names[name], f.name)
+		}
+	}
+	return p
+}
+
+func (p *provider) FindStructType(name string) (*types.Type, bool) {
+	if p.fields[name] == nil {
+		return nil, false
+	}
+	return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
+}
+
+func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
+	return p.names[name], p.names[name] != nil
+}
+
+func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	f, ok := p.fields[name][field]
+	return f, ok
+}
+
+func (p *provider) NewValue(name string, _ map[string]ref.Val) ref.Val {
+	return types.NewErr("a %s cannot be made in an expression", name)
+}

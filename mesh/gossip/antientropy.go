@@ -1,0 +1,131 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/fault"
+)
+
+// antiEntropy pulls from other members what this one lacks.
+type antiEntropy struct {
+	c      *Cluster
+	puller Puller
+	wake   chan struct{} // there is a sign of a difference
+}
+
+// synchronize pulls differences: when there is a sign of one, and now and then without.
+func (e *antiEntropy) synchronize(ctx context.Context, l *loop) {
+	every := time.NewTimer(jitter(e.c.o.Knobs.Sync))
+	defer every.Stop()
+	for {
+		regular := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			regular = true
+			every.Reset(jitter(e.c.o.Knobs.Sync))
+		case <-e.wake:
+			if !pause(ctx, jitter(e.c.o.Knobs.Settle)) { // it may mend itself
+				return
+			}
+		}
+		if m, ok := e.whom(regular); ok {
+			l.do(func() { e.exchange(ctx, m) }, e.c.o)
+		}
+	}
+}
+
+// whom picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
+func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
+	anybody, ok := e.c.members.any()
+	if !ok {
+		return cluster.Member{}, false
+	}
+	if id, differs := e.c.roots.take(); differs {
+		if m, _ := e.c.members.get(id); m.State == cluster.MemberAlive {
+			return m, true
+		}
+	}
+	e.c.mu.Lock()
+	gaps, owners := e.c.reg.Gaps(), e.c.reg.OwnerCount()
+	e.c.mu.Unlock()
+	if len(gaps) > 0 {
+		if m, _ := e.c.members.get(gaps[rand.IntN(len(gaps))]); m.State == cluster.MemberAlive && rand.IntN(2) == 0 {
+			return m, true
+		}
+		return anybody, true
+	}
+	return anybody, regular || owners < int(e.c.members.count.Load()-1)/2
+}
+
+// PullFrom learns all that a member knows which is heard, be it suspected: one that was late with an answer to a probe is not
+// gone, and an answer to a client waits for what it knows.
+func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
+	m, known := c.members.get(id)
+	if !known || !m.Heard() {
+		return fault.New(fault.Unavailable, "pull", "member %s is not heard", id)
+	}
+	e := c.antiEntropy
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	_, err := e.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return e.c.reg.Digest(a) })
+	return err
+}
+
+// exchange pulls all that a member knows and we do not.
+func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	diverged, err := e.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return e.c.reg.Digest(a) })
+	for _, owner := range diverged[:min(len(diverged), 4)] {
+		if o, _ := e.c.members.get(owner); o.State == cluster.MemberAlive && owner != e.c.o.Self {
+			e.c.o.Log.Warn("what we and another know of a worker differs where it should not; the worker is asked "+
+				"itself", "worker", owner, "other", m.ID)
+			_, err = e.pullAll(ctx, o, func(registry.Delta) registry.Digest { return e.c.reg.DigestOf(owner) })
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		e.c.o.Log.Debug("a pull failed", "member", m.ID, "err", err)
+		return
+	}
+	e.c.roots.agree()
+}
+
+func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
+	next func(registry.Delta) registry.Digest) (diverged []cluster.WorkerID, err error) {
+	var answer registry.Delta
+	for range pullRounds {
+		e.c.mu.Lock()
+		d := next(answer)
+		e.c.mu.Unlock()
+		if answer, err = e.puller.Pull(ctx, m, d); err != nil || answer.Same {
+			return diverged, err
+		}
+		if len(answer.Owners) > 0 {
+			continue
+		}
+		diverged = append(diverged, answer.Diverged...)
+		verified, refused := e.c.verified(answer)
+		e.c.mu.Lock()
+		_, err := e.c.reg.Merge(time.Now(), m.ID, verified)
+		e.c.refusals.count(err)
+		e.c.keep(verified.Objects)
+		e.c.changed()
+		e.c.mu.Unlock()
+		if refused = cmp.Or(refused, err); refused != nil {
+			e.c.o.Log.Info("something a member told is refused", "member", m.ID, "err", refused)
+		}
+		if !answer.More {
+			return diverged, nil
+		}
+		answer = registry.Delta{}
+	}
+	return diverged, fault.New(fault.Unavailable, "pull",
+		"%d questions were not enough to learn all that %s knows", pullRounds, m.ID)
+}

@@ -1,0 +1,104 @@
+package gossip
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/fault"
+)
+
+// refusals counts what came and was not believed, and remembers the heads that were verified a moment ago: each update
+// of a worker carries one, and they rarely change.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[string]int64
+	heads  map[[sha256.Size]byte]time.Time
+}
+
+const (
+	maxHeads  = 4096
+	headsLast = time.Minute
+	maxCodes  = 32 // of refusals; more are counted together
+)
+
+func (r *refusals) count(err error) {
+	if err == nil {
+		return
+	}
+	code := fault.CodeOf(err)
+	if f, ok := errors.AsType[*fault.Error](errors.Unwrap(err)); ok && code == "bad_signature" {
+		code = f.Code // why it is none
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[string]int64{}
+	}
+	if _, known := r.counts[code]; !known && len(r.counts) >= maxCodes {
+		code = "other"
+	}
+	r.counts[code]++
+}
+
+func (r *refusals) all() map[string]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.counts)
+}
+
+func (r *refusals) knows(head [sha256.Size]byte, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, known := r.heads[head]
+	return known && now.Sub(at) < headsLast
+}
+
+func (r *refusals) remember(head [sha256.Size]byte, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heads == nil || len(r.heads) >= maxHeads {
+		r.heads = map[[sha256.Size]byte]time.Time{}
+	}
+	r.heads[head] = now
+}
+
+// verified returns what of a delta is to be believed, and the first refusal; what is refused is counted. It is called
+// without the lock.
+func (c *Cluster) verified(d registry.Delta) (registry.Delta, error) {
+	if c.o.Verify == nil {
+		return d, nil
+	}
+	kept, err := registry.Verified(c.verifyOnce, d)
+	c.refusals.count(err)
+	return kept, err
+}
+
+// verifyOnce is Options.Verify, which pays for the same head once a minute.
+func (c *Cluster) verifyOnce(by cluster.WorkerID, signed, sig []byte) error {
+	if !bytes.HasPrefix(signed, []byte(registry.HeadPrefix)) {
+		return c.o.Verify(by, signed, sig)
+	}
+	now, sum := time.Now(), sha256.Sum256(bytes.Join([][]byte{signed, sig}, []byte{0}))
+	if c.refusals.knows(sum, now) {
+		return nil
+	}
+	err := c.o.Verify(by, signed, sig)
+	if err == nil {
+		c.refusals.remember(sum, now)
+	}
+	return err
+}
+
+// SignedOnly has nothing believed any more of members of the version before, which do not sign the heads of their
+// updates.
+func (c *Cluster) SignedOnly() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reg.SignedOnly()
+}

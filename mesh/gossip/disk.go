@@ -1,0 +1,235 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/fault"
+)
+
+// The files of the directory.
+const (
+	MembersFile = "members.json"
+	ObjectsFile = "objects"
+)
+
+// saved is the file members.json: how to find the others after a restart, and what incarnation we have used.
+type saved struct {
+	Incarnation uint64 `json:"incarnation"`
+	addresses
+}
+
+// addresses are where members were last known to be, by their ids.
+type addresses struct {
+	Gossip map[cluster.WorkerID]string `json:"members"`
+	Calls  map[cluster.WorkerID]string `json:"calls,omitempty"` // see cluster.Member.API
+}
+
+func newAddresses() addresses {
+	return addresses{Gossip: map[cluster.WorkerID]string{}, Calls: map[cluster.WorkerID]string{}}
+}
+
+func (a addresses) clone() addresses { return addresses{maps.Clone(a.Gossip), maps.Clone(a.Calls)} }
+
+func (a addresses) set(id cluster.WorkerID, gossip, call string) {
+	a.Gossip[id] = gossip
+	if call != "" {
+		a.Calls[id] = call
+	}
+}
+
+// disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones
+// last. Without a directory it keeps nothing.
+type disk struct {
+	saved   saved // as read at the beginning
+	dir     string
+	file    *os.File
+	size    int64
+	live    int64             // bytes of the file that count, when it was last written whole
+	objects []registry.Object // as read at the beginning
+}
+
+const maxFrame = registry.MaxPayload + 4096
+
+func openDisk(dir string) (*disk, error) {
+	d := &disk{dir: dir}
+	if dir == "" {
+		return d, nil
+	}
+	if err := d.open(); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "gossip_dir",
+			"the directory %s cannot be used for the members and objects of the cluster", dir)
+	}
+	return d, nil
+}
+
+func (d *disk) open() error {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(d.dir, MembersFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := json.Unmarshal(raw, &d.saved); err != nil {
+		d.saved = saved{} // the others, once found, will tell both again
+	}
+	if raw, err = os.ReadFile(filepath.Join(d.dir, ObjectsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	latest := map[string]int{}
+	for len(raw) >= 8 {
+		n := binary.BigEndian.Uint32(raw)
+		if !wholeFrame(raw) {
+			if another(raw[1:]) {
+				return fault.New(fault.Internal, "objects_damaged",
+					"the file %s is damaged in its middle and was left as it is: restore it from a backup, or give up "+
+						"what it holds and the other members do not know: souk agent without %s",
+					filepath.Join(d.dir, ObjectsFile), filepath.Join(d.dir, ObjectsFile))
+			}
+			break // cut off by a crash: nothing after it was acknowledged
+		}
+		if o, err := registry.DecodeObject(raw[8 : 8+n]); err == nil {
+			key := string(o.Kind) + "/" + o.Key
+			if i, twice := latest[key]; twice {
+				if o.Stamp.Compare(d.objects[i].Stamp) > 0 {
+					d.objects[i] = o
+				}
+			} else {
+				latest[key] = len(d.objects)
+				d.objects = append(d.objects, o)
+			}
+		}
+		raw = raw[8+n:]
+	}
+	return d.rewrite(d.objects)
+}
+
+// wholeFrame reports whether b begins with a frame that was written whole. None is empty.
+func wholeFrame(b []byte) bool {
+	n := binary.BigEndian.Uint32(b)
+	return n > 0 && n <= maxFrame && int(n) <= len(b)-8 &&
+		crc32.ChecksumIEEE(b[8:8+n]) == binary.BigEndian.Uint32(b[4:])
+}
+
+// another reports whether a frame that was written whole begins anywhere in b.
+func another(b []byte) bool {
+	for ; len(b) > 8; b = b[1:] {
+		if wholeFrame(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// rewrite makes the file of objects anew, with these alone.
+func (d *disk) rewrite(objs []registry.Object) error {
+	if d.dir == "" {
+		return nil
+	}
+	var raw []byte
+	for _, o := range objs {
+		raw = appendFrame(raw, o)
+	}
+	path := filepath.Join(d.dir, ObjectsFile)
+	if err := replace(path, raw); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if d.file != nil {
+		err = d.file.Close()
+	}
+	d.file, d.size, d.live = f, int64(len(raw)), int64(len(raw))
+	return err
+}
+
+func appendFrame(b []byte, o registry.Object) []byte {
+	x := registry.EncodeObject(o)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(x)))
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(x))
+	return append(b, x...)
+}
+
+// append writes objects behind the others, to the platter when sync is set.
+func (d *disk) append(sync bool, objs ...registry.Object) error {
+	if d.file == nil || len(objs) == 0 {
+		return nil
+	}
+	var frames []byte
+	for _, o := range objs {
+		frames = appendFrame(frames, o)
+	}
+	_, err := d.file.Write(frames)
+	if err == nil && sync {
+		err = d.file.Sync()
+	}
+	if err != nil {
+		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
+		return fault.Wrap(err, fault.Unavailable, "disk",
+			"%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
+	}
+	d.size += int64(len(frames))
+	return nil
+}
+
+// grown reports whether most of the file is of the past.
+func (d *disk) grown() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
+
+// write replaces members.json.
+func (d *disk) write(s saved) error {
+	if d.dir == "" {
+		return nil
+	}
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = replace(filepath.Join(d.dir, MembersFile), raw)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "disk", "the members of the cluster cannot be saved")
+	}
+	return nil
+}
+
+func (d *disk) close() error {
+	if d.file == nil {
+		return nil
+	}
+	err := errors.Join(d.file.Sync(), d.file.Close())
+	d.file = nil
+	return err
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, raw []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

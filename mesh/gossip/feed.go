@@ -1,0 +1,112 @@
+package gossip
+
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
+)
+
+// Feed collects which workers and machines of the registry have changed since its reader last took them. What changes
+// several times meanwhile is taken once, as it is then, so a feed holds at most one entry for each thing and its
+// reader never has to begin anew. This worker's own records are not in it.
+type Feed struct {
+	c       *Cluster
+	waiting []thing
+	in      map[thing]bool
+}
+
+// thing names a record: of a worker where machine is "".
+type thing struct {
+	owner   cluster.WorkerID
+	machine string
+}
+
+// News is what a feed had.
+type News struct {
+	Workers  []WorkerNews
+	Machines []MachineNews
+	More     bool // take again
+}
+
+// WorkerNews is a worker whose record has changed.
+type WorkerNews struct {
+	ID          cluster.WorkerID
+	Record      *cluster.Record // nil: there is none any more
+	Incarnation uint64          // of the worker's records in the registry
+}
+
+// MachineNews is what one worker tells of one machine.
+type MachineNews struct {
+	Owner   cluster.WorkerID
+	ID      string
+	Machine *Machine // nil: it tells nothing of it any more
+}
+
+// Feed makes a feed. All that is known already counts as changed.
+func (c *Cluster) Feed() *Feed {
+	f := &Feed{c: c, in: map[thing]bool{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.workers {
+		f.add(thing{owner: id})
+	}
+	for id, claims := range c.machines {
+		for owner := range claims {
+			f.add(thing{owner, id})
+		}
+	}
+	c.feeds = append(c.feeds, f)
+	return f
+}
+
+// Take returns what has changed, up to most things. Wait for Cluster.Moved when it has nothing.
+func (f *Feed) Take(most int) (n News) {
+	c := f.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	most = min(most, len(f.waiting))
+	for _, x := range f.waiting[:most] {
+		delete(f.in, x)
+		if x.machine != "" {
+			news := MachineNews{Owner: x.owner, ID: x.machine}
+			if m, told := c.machines[x.machine][x.owner]; told {
+				news.Machine = &m
+			}
+			n.Machines = append(n.Machines, news)
+			continue
+		}
+		k, _ := c.reg.Owner(x.owner)
+		news := WorkerNews{ID: x.owner, Incarnation: k.Incarnation}
+		if w, told := c.workers[x.owner]; told {
+			news.Record = &w
+		}
+		n.Workers = append(n.Workers, news)
+	}
+	f.waiting = f.waiting[most:]
+	if n.More = len(f.waiting) > 0; !n.More {
+		f.waiting, f.in = nil, map[thing]bool{}
+	}
+	return n
+}
+
+// add is called with the cluster's lock.
+func (f *Feed) add(x thing) {
+	if x.owner != f.c.o.Self && !f.in[x] {
+		f.in[x] = true
+		f.waiting = append(f.waiting, x)
+	}
+}
+
+// feed tells the feeds that a record has changed, or is gone. It is called with the lock.
+func (c *Cluster) feed(kind registry.Kind, owner cluster.WorkerID, key string) {
+	x := thing{owner: owner}
+	switch kind {
+	case registry.Worker:
+	case registry.Machine:
+		x.machine = key
+	default:
+		return
+	}
+	for _, f := range c.feeds {
+		f.add(x)
+	}
+}

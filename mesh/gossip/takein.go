@@ -1,0 +1,141 @@
+package gossip
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/core/broadcast"
+	"github.com/soukhq/souk/core/registry"
+)
+
+// arrival is a message that came.
+type arrival struct {
+	broadcast.Message
+	delta registry.Delta
+	old   bool // of a member of the version before: it expects that it is flooded
+	good  bool // it is to be passed on
+	news  bool
+}
+
+// takeIn merges broadcasts, and passes them on.
+func (d *dissemination) takeIn(ctx context.Context, l *loop) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case raw := <-d.inbox:
+			l.do(func() { d.take(raw) }, d.c.o)
+		}
+	}
+}
+
+// take merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as hold it. What
+// it decodes and verifies it does before it takes the registry's lock.
+func (d *dissemination) take(raw []byte) {
+	arrivals := d.receive(raw)
+	for i := range arrivals {
+		d.judge(&arrivals[i])
+	}
+	d.c.mu.Lock()
+	news := false
+	for i := range arrivals {
+		a := &arrivals[i]
+		if !a.good || a.delta.Empty() {
+			continue
+		}
+		changed, err := d.c.reg.Merge(time.Now(), "", a.delta)
+		if d.c.refusals.count(err); err != nil {
+			d.c.o.Log.Debug("a broadcast is refused", "err", err)
+		}
+		a.good, a.news = err == nil || changed > 0, changed > 0
+		if news = news || a.news; a.news {
+			d.c.keep(a.delta.Objects)
+		}
+	}
+	if news || d.c.reg.Root() != d.c.roots.now.Load() { // an update may say only that something is complete
+		d.c.changed()
+	} else if d.c.reg.Contested() > 0 {
+		poke(d.c.announcer.contests)
+	}
+	gaps := d.c.reg.HasGaps()
+	d.c.mu.Unlock()
+	d.passOn(arrivals)
+	if gaps {
+		poke(d.c.antiEntropy.wake)
+	}
+}
+
+// receive decodes a packet and all that wait behind it, acknowledges them, and returns what is to be judged.
+func (d *dissemination) receive(raw []byte) (out []arrival) {
+	d.spread(func(s *broadcast.Spreader) {
+		for taken := 1; raw != nil; taken++ {
+			out = append(out, d.open(s, raw)...)
+			raw = nil
+			if taken < takeMost {
+				select {
+				case raw = <-d.inbox:
+				default:
+				}
+			}
+		}
+	})
+	return out
+}
+
+func (d *dissemination) open(s *broadcast.Spreader, raw []byte) (out []arrival) {
+	if !broadcast.IsPacket(raw) {
+		return []arrival{{Message: broadcast.NewMessage(broadcast.Arc{}, raw), old: true}}
+	}
+	packet, ack, err := broadcast.Decode(raw)
+	switch {
+	case err != nil:
+		d.c.o.Log.Debug("a packet is refused", "err", err)
+	case ack != nil:
+		s.Acked(time.Now(), *ack)
+	default:
+		for _, m := range s.Receive(*packet) {
+			out = append(out, arrival{Message: m, good: s.Known(m)})
+		}
+	}
+	return out
+}
+
+// judge decodes and verifies a message, if it was not judged before.
+func (d *dissemination) judge(a *arrival) {
+	if a.good {
+		return
+	}
+	delta, err := decodeBroadcast(a.Body)
+	if err == nil {
+		delta, err = d.c.verified(delta)
+	}
+	if err != nil {
+		d.c.o.Log.Debug("a broadcast is refused", "err", err)
+		return
+	}
+	a.delta, a.good = delta, true
+}
+
+// passOn relays what came over the tree, and floods the news that did not.
+func (d *dissemination) passOn(arrivals []arrival) {
+	d.spread(func(s *broadcast.Spreader) {
+		for _, a := range arrivals {
+			if a.good && !a.old {
+				s.Relay(a.Message)
+			}
+		}
+	})
+	for _, a := range arrivals {
+		if a.news && a.old {
+			d.flood(a.Body, floodFirst, false) // once, and nobody repeats it: to fewer it might miss some
+		}
+	}
+}
+
+// decodeBroadcast reads what publish sent: an update, or a delta.
+func decodeBroadcast(raw []byte) (registry.Delta, error) {
+	if run, err := registry.DecodeUpdate(raw); err == nil {
+		return registry.Delta{Updates: []registry.Update{run}}, nil
+	}
+	return registry.DecodeDelta(raw)
+}

@@ -1,0 +1,320 @@
+package gossip
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/strangers"
+)
+
+// transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with
+// bounds on connections, and with our own streams beside memberlist's on one port.
+type transport struct {
+	udp       packetConn
+	tcp       net.Listener
+	dial      func(addr string, timeout time.Duration) (net.Conn, error)
+	advertise netip.AddrPort
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	pulls     func(net.Conn) // serves one of our own streams behind its first byte, and closes it
+	member    func(netip.Addr) bool
+	halls     [2]hall       // for those who connect: for strangers' addresses, and for members'
+	answers   chan struct{} // holds those that are under way
+	stop      chan struct{}
+	once      sync.Once
+	done      sync.WaitGroup
+	sent, got atomic.Int64 // bytes in packets and streams
+}
+
+// packetConn is what the transport needs of a UDP socket.
+type packetConn interface {
+	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+	Close() error
+}
+
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
+
+// listen takes the sockets. start begins to read them.
+func listen(bind, advertise string) (*transport, error) {
+	at, err := net.ResolveTCPAddr("tcp", bind)
+	var tcp *net.TCPListener
+	var udp *net.UDPConn
+	for range 10 { // a free TCP port may be taken for UDP
+		if err != nil {
+			break
+		}
+		if tcp, err = net.ListenTCP("tcp", at); err != nil {
+			break
+		}
+		if udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: tcp.Addr().(*net.TCPAddr).Port,
+			Zone: at.Zone}); err == nil || at.Port != 0 {
+			break
+		}
+		err = tcp.Close()
+	}
+	if err == nil && udp == nil {
+		err = errors.New("no port is free for both TCP and UDP")
+	}
+	var reached netip.AddrPort
+	if err == nil {
+		reached, err = advertised(advertise, tcp.Addr().(*net.TCPAddr))
+	}
+	if err != nil {
+		if tcp != nil {
+			_ = tcp.Close()
+		}
+		if udp != nil {
+			_ = udp.Close()
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "gossip_bind", "gossip cannot listen at %s", bind)
+	}
+	_ = udp.SetReadBuffer(4 << 20) // as much as the kernel gives
+	dial := func(addr string, timeout time.Duration) (net.Conn, error) {
+		return net.DialTimeout("tcp", addr, timeout)
+	}
+	return &transport{udp: udp, tcp: tcp, dial: dial, advertise: reached, packets: make(chan *memberlist.Packet, 256),
+		member: func(netip.Addr) bool { return false }, halls: [2]hall{newHall(), newHall()},
+		streams: make(chan net.Conn), answers: make(chan struct{}, maxAnswers), stop: make(chan struct{})}, nil
+}
+
+// start reads what comes. Until then the kernel keeps it.
+func (t *transport) start() {
+	t.done.Go(t.readPackets)
+	t.done.Go(t.accept)
+}
+
+// advertised returns the address that others are told: the one asked for, the one bound, or a private one of the host.
+func advertised(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
+	if want != "" {
+		a, err := netip.ParseAddrPort(want)
+		if err == nil && a.Port() == 0 {
+			a = netip.AddrPortFrom(a.Addr(), uint16(bound.Port))
+		}
+		return a, err
+	}
+	if a := bound.AddrPort(); !a.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsPrivate() {
+			return netip.AddrPortFrom(p.Addr().Unmap(), uint16(bound.Port)), nil
+		}
+	}
+	return netip.AddrPort{}, errors.New("the host has no private address; say which one others reach it by")
+}
+
+func (t *transport) readPackets() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || n == 0 {
+			continue
+		}
+		t.got.Add(int64(n))
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from),
+			Timestamp: time.Now()}
+		select {
+		case t.packets <- p:
+		case <-t.stop:
+			return
+		}
+	}
+}
+
+// stage is what a connection has shown of itself. Each has places of its own, so that who says nothing takes none from
+// who speaks, and a large message none from a small one. Nobody is refused: whoever comes takes the place of who came
+// first, and a member needs its place for a moment only.
+type stage int
+
+const (
+	silent   stage = iota // nothing
+	speaking              // its first byte
+	large                 // more bytes than nearly all messages have
+	stages
+)
+
+// hall is the places of one kind of addresses. Members' have one of their own, so that a flood from elsewhere takes
+// nothing from them.
+type hall [stages]*strangers.Places
+
+func newHall() hall {
+	most := strangers.Most()
+	return hall{silent: strangers.New(max(1, most/4)), speaking: strangers.New(max(1, most/8)),
+		large: strangers.New(maxLarge)}
+}
+
+// hallOf returns where a connection belongs.
+func (t *transport) hallOf(c net.Conn) *hall {
+	if t.member(strangers.HostOf(c)) {
+		return &t.halls[1]
+	}
+	return &t.halls[0]
+}
+
+func (t *transport) accept() {
+	for {
+		conn, err := t.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of file descriptors: wait for some to be closed
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-t.stop:
+				return
+			}
+			continue
+		}
+		c := &stream{Conn: conn, t: t, hall: t.hallOf(conn)}
+		c.hall[silent].Enter(conn)
+		t.done.Go(func() { t.sort(c) })
+	}
+}
+
+// sort returns a connection to whom its first byte says.
+func (t *transport) sort(c *stream) {
+	_ = c.SetDeadline(time.Now().Add(firstTime))
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(c, first); err != nil {
+		_ = c.Close()
+		return
+	}
+	c.moves(speaking)
+	_ = c.SetDeadline(time.Now().Add(pullTimeout))
+	if first[0] == pullByte {
+		t.pulls(c)
+		return
+	}
+	c.ahead = first
+	select {
+	case t.streams <- c:
+	case <-t.stop:
+		_ = c.Close()
+	}
+}
+
+// counted counts what is read.
+type counted struct {
+	net.Conn
+	t *transport
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.t.got.Add(int64(n))
+	return n, err
+}
+
+// stream is a connection that counts its bytes. One that came from elsewhere has a place until it is closed.
+type stream struct {
+	net.Conn
+	t     *transport
+	hall  *hall // nil: it is our own
+	at    stage
+	ahead []byte // was read already
+	heard int    // bytes
+	once  sync.Once
+}
+
+func (c *stream) Read(b []byte) (int, error) {
+	if len(c.ahead) > 0 && len(b) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	n, err := counted{c.Conn, c.t}.Read(b)
+	if c.heard += n; c.at == speaking && c.heard > smallStream {
+		c.moves(large)
+	}
+	return n, err
+}
+
+// moves gives the stream another place. It is called by who reads from it.
+func (c *stream) moves(to stage) {
+	c.hall[c.at].Leave(c.Conn)
+	c.at = to
+	c.hall[to].Enter(c.Conn)
+}
+
+func (c *stream) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.t.sent.Add(int64(n))
+	return n, err
+}
+
+func (c *stream) Close() error {
+	c.once.Do(func() {
+		if c.hall != nil {
+			c.hall[c.at].Leave(c.Conn)
+		}
+	})
+	return c.Conn.Close()
+}
+
+// FinalAdvertiseAddr is memberlist's question where others reach us.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.advertise.Addr().AsSlice(), int(t.advertise.Port()), nil
+}
+
+// WriteTo sends a packet.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	n, err := t.udp.WriteToUDPAddrPort(b, to)
+	t.sent.Add(int64(n))
+	return time.Now(), err
+}
+
+// WriteToAddress sends a packet.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+// PacketCh returns the packets that came.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh returns the connections that came for memberlist.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// DialTimeout opens a connection.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	c, err := t.dial(addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{Conn: c, t: t}, nil
+}
+
+// DialAddressTimeout opens a connection.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// Shutdown closes everything and waits for its goroutines.
+func (t *transport) Shutdown() error {
+	t.once.Do(func() {
+		close(t.stop)
+		_ = t.udp.Close()
+		_ = t.tcp.Close()
+	})
+	t.done.Wait()
+	return nil
+}

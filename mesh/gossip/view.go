@@ -1,0 +1,308 @@
+package gossip
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// The schemas of the payloads that this version writes and reads. Others are carried, and not shown.
+const (
+	schemaWorker  = 1 // JSON of cluster.Record
+	schemaMachine = 1 // JSON of Machine
+)
+
+// Machine is what a worker tells all others of a machine: enough to route to it and to list it.
+type Machine struct {
+	ID        string           `json:"id"`
+	App       string           `json:"app"`
+	Name      string           `json:"name,omitempty"`
+	State     string           `json:"state"`
+	Instance  string           `json:"instance_id,omitempty"`
+	UpdatedAt time.Time        `json:"updated_at"`
+	Worker    cluster.WorkerID `json:"worker"`
+	Region    cluster.Region   `json:"region,omitempty"`
+	Port      uint16           `json:"port,omitempty"`  // of its first service, for members of the version before
+	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
+	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
+
+	// Read by stewards; see package fleet.
+	Replica *machine.Replica `json:"replica,omitempty"`
+	Ready   bool             `json:"ready,omitempty"`
+	Died    bool             `json:"died,omitempty"`
+	Rests   bool             `json:"rests,omitempty"`
+	Loops   bool             `json:"loops,omitempty"`
+	Deaths  int              `json:"deaths,omitempty"`
+	Evicted bool             `json:"evicted,omitempty"`
+	Ended   string           `json:"ended,omitempty"`
+	Unfit   string           `json:"unfit,omitempty"`
+	Missed  string           `json:"missed,omitempty"`
+	Exit    *int             `json:"exit,omitempty"`
+
+	// Read by proxies; see package fleet.
+	Services []machine.Service `json:"services,omitempty"`
+	Failing  bool              `json:"failing,omitempty"`
+	Cordoned bool              `json:"cordoned,omitempty"`
+	From     []string          `json:"from,omitempty"`
+	Load     int               `json:"load,omitempty"`
+	CPU      *int              `json:"cpu,omitempty"` // per cent; see package fleet
+}
+
+// Part says how old what we know of one worker is.
+type Part struct {
+	Worker cluster.WorkerID    `json:"worker"`
+	State  cluster.MemberState `json:"state"` // of the member
+	Since  time.Time           `json:"since"`
+	// Age is for how long the worker may have changed without our knowing: since an update of it came, or since another
+	// member was seen to know just what we know. Of a worker that is gone, since it went.
+	Age time.Duration `json:"age_ns"`
+	Gap bool          `json:"gap,omitempty"` // we know that we lack something
+}
+
+// View is the cluster as this member knows it. Its workers are those whose members are alive or suspect; its parts are
+// all workers ever heard of and not forgotten, in the order of Worker.
+type View struct {
+	cluster.View
+	Parts []Part `json:"parts"`
+}
+
+// cache is the registry decoded.
+type cache struct {
+	index    uint64
+	workers  map[cluster.WorkerID]cluster.Record
+	machines map[string]map[cluster.WorkerID]Machine
+	view     []cluster.Record // of members that are not gone; nil when it must be made again
+	viewed   uint64           // the members' turns when it was made
+	feeds    []*Feed
+}
+
+func (x *cache) reset(index uint64) {
+	x.index, x.workers, x.machines, x.view = index, map[cluster.WorkerID]cluster.Record{},
+		map[string]map[cluster.WorkerID]Machine{}, nil
+}
+
+// absorb decodes what changed. It is called with the lock.
+func (c *Cluster) absorb() {
+	changes, ok := c.reg.Since(c.index, int(min(c.reg.Index()-c.index, 1<<20)))
+	if !ok {
+		c.absorbAll()
+		return
+	}
+	for _, x := range changes {
+		c.index = x.Index
+		if x.Owner == "" {
+			continue
+		}
+		c.feed(x.Kind, x.Owner, x.Key)
+		if rec, ok := c.reg.Get(x.Owner, x.Kind, x.Key); ok {
+			c.decode(rec)
+			continue
+		}
+		switch x.Kind {
+		case registry.Worker:
+			delete(c.workers, x.Owner)
+			c.view = nil
+		case registry.Machine:
+			if delete(c.machines[x.Key], x.Owner); len(c.machines[x.Key]) == 0 {
+				delete(c.machines, x.Key)
+			}
+		}
+	}
+}
+
+// absorbAll decodes all that is known, where it is not known any more what has changed. It is called with the lock.
+func (c *Cluster) absorbAll() {
+	for id := range c.workers { // what was known before may be gone
+		c.feed(registry.Worker, id, "")
+	}
+	for id, claims := range c.machines {
+		for owner := range claims {
+			c.feed(registry.Machine, owner, id)
+		}
+	}
+	c.cache.reset(c.reg.Index())
+	for _, rec := range c.reg.Records("") {
+		c.feed(rec.Kind, rec.Owner, rec.Key)
+		c.decode(rec)
+	}
+}
+
+// decode takes in a record whose schema we know. One that cannot be read is left out, whoever wrote it.
+func (c *Cluster) decode(rec registry.Record) {
+	switch {
+	case rec.Kind == registry.Worker && rec.Schema == schemaWorker && rec.Key == string(rec.Owner):
+		var w cluster.Record
+		if err := json.Unmarshal(rec.Payload, &w); err != nil || w.Worker != rec.Owner {
+			c.o.Log.Info("a worker's record is of odd shape and left out", "worker", rec.Owner, "err", err)
+			return
+		}
+		c.workers[rec.Owner] = w
+		c.view = nil
+	case rec.Kind == registry.Machine && rec.Schema == schemaMachine:
+		var m Machine
+		if err := json.Unmarshal(rec.Payload, &m); err != nil || m.ID != rec.Key || m.Worker != rec.Owner {
+			c.o.Log.Info("a machine's record is of odd shape and left out", "worker", rec.Owner, "machine", rec.Key,
+				"err", err)
+			return
+		}
+		if c.machines[m.ID] == nil {
+			c.machines[m.ID] = map[cluster.WorkerID]Machine{}
+		}
+		c.machines[m.ID][rec.Owner] = m
+	}
+}
+
+// View returns the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
+func (c *Cluster) View() View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if turns := c.members.turns.Load(); c.view == nil || c.viewed != turns {
+		c.viewed = turns
+		c.view = make([]cluster.Record, 0, len(c.workers))
+		for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+			if c.heard(id) {
+				c.view = append(c.view, c.workers[id])
+			}
+		}
+	}
+	v := View{View: cluster.View{Workers: slices.Clip(c.view), At: now}}
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		v.Parts = append(v.Parts, c.part(id, now))
+	}
+	return v
+}
+
+// Record returns one worker's record as View has it.
+func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rec, told := c.workers[id]
+	return rec, told && c.heard(id)
+}
+
+// heard reports whether a worker's member can be heard. It is called with the lock.
+func (c *Cluster) heard(id cluster.WorkerID) bool {
+	m, _ := c.members.get(id)
+	return id == c.o.Self || m.Heard()
+}
+
+func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {
+	known, _ := c.reg.Owner(id)
+	p := Part{Worker: id, State: cluster.MemberDead, Gap: known.Gap}
+	if m, ok := c.members.get(id); ok {
+		p.State, p.Since = m.State, m.Since
+	}
+	fresh := known.Heard
+	switch {
+	case id == c.o.Self:
+		fresh, p.State = now, cluster.MemberAlive
+	case p.State == cluster.MemberAlive && !p.Gap && c.roots.agreedAt().After(fresh):
+		fresh = c.roots.agreedAt()
+	case p.State != cluster.MemberAlive && p.Since.After(fresh):
+		fresh = p.Since
+	}
+	p.Age = max(now.Sub(fresh), 0)
+	return p
+}
+
+// Where says which worker has a machine. While it moves two may say so: then the one that is alive and wrote last.
+func (c *Cluster) Where(id string) (cluster.WorkerID, bool) {
+	m, ok := c.Machine(id)
+	return m.Worker, ok
+}
+
+// Machine returns what is known of a machine.
+func (c *Cluster) Machine(id string) (Machine, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine(id)
+}
+
+func (c *Cluster) machine(id string) (best Machine, ok bool) {
+	gone := func(w cluster.WorkerID) bool {
+		return !c.heard(w)
+	}
+	for owner, m := range c.machines[id] {
+		switch {
+		case !ok, gone(best.Worker) && !gone(owner):
+		case gone(owner) != gone(best.Worker) || cmp.Or(m.UpdatedAt.Compare(best.UpdatedAt), cmp.Compare(owner,
+			best.Worker)) <= 0:
+			continue
+		}
+		best, ok = m, true
+	}
+	return best, ok
+}
+
+// Machines returns the machines of an app, or of all apps for "", by id.
+func (c *Cluster) Machines(app string) (out []Machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.machines {
+		if m, ok := c.machine(id); ok && (app == "" || m.App == app) {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b Machine) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Known returns what is known of every owner of records: incarnation, version, gaps.
+func (c *Cluster) Known() []registry.Known {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reg.Owners()
+}
+
+// Incarnation returns the newest of a worker that is known; 0 where nothing is.
+func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, _ := c.reg.Owner(id)
+	return k.Incarnation
+}
+
+// Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
+func (c *Cluster) Forget(id cluster.WorkerID) error {
+	if m, _ := c.members.get(id); m.Heard() {
+		return fault.New(fault.Precondition, "alive",
+			"%s is %s; only a worker that is gone can be forgotten", id, m.State)
+	}
+	c.mu.Lock()
+	k, known := c.reg.Owner(id)
+	if known {
+		c.reg.Forget(id, k.Incarnation)
+		c.changed()
+	}
+	c.mu.Unlock()
+	c.members.forget(id)
+	return nil
+}
+
+// Recheck drops what a worker has told when a signature of it counts no more, and has it told anew: of two that speak
+// as one worker, in one incarnation, whoever was heard first would be all that is ever heard here. It reports whether
+// it dropped anything.
+func (c *Cluster) Recheck(id cluster.WorkerID) bool {
+	c.mu.Lock()
+	u, known := c.reg.WholeUpdate(id)
+	c.mu.Unlock()
+	if !known {
+		return false
+	}
+	if _, err := registry.Verified(c.o.Verify, registry.Delta{Updates: []registry.Update{u}}); err == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reg.Drop(id)
+	c.changed()
+	return true
+}

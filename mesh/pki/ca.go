@@ -1,0 +1,340 @@
+package pki
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/atrest"
+)
+
+// How long things live.
+const (
+	CertificateLife = 90 * 24 * time.Hour
+	RenewAfter      = CertificateLife / 3
+	RootLife        = 10 * 365 * 24 * time.Hour
+	skew            = time.Hour // a certificate begins that much before now: clocks differ
+)
+
+// CA is the certificate authority whose directory is on this host. It keeps nothing in memory, so that a command line
+// and a running member may use one directory at once, and so that a copy of the directory is a second issuer. The
+// directory:
+//
+//	root-N.pem    root number N and its key
+//	active        which root signs, and since when
+//	gossip.keys   the keys that gossip is encrypted with, see GossipKeys
+//	tokens/       join tokens by the hash of their secret, until they end
+//	issued/       who has a certificate: no id is given twice
+type CA struct{ dir string }
+
+type root struct {
+	number int
+	cert   *x509.Certificate
+	key    ed25519.PrivateKey
+}
+
+type active struct {
+	Root  int       `json:"root"`
+	Since time.Time `json:"since"`
+}
+
+// Credentials are what a member gets from an issuer: its certificate, the bundle of roots (both PEM) and the keys of
+// gossip, the one in use first.
+type Credentials struct {
+	Certificate []byte   `json:"certificate,omitempty"`
+	Roots       []byte   `json:"roots"`
+	GossipKeys  [][]byte `json:"gossip_keys"`
+
+	GossipGeneration int      `json:"gossip_generation,omitempty"`
+	GossipRetired    [][]byte `json:"gossip_retired,omitempty"`
+}
+
+// Init makes a CA in dir, which may not hold one yet (Conflict).
+func Init(dir string, now time.Time) (*CA, error) {
+	c := &CA{dir}
+	for _, d := range []string{dir, c.path("tokens"), c.path("issued")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fileFault(err, d)
+		}
+	}
+	if _, err := os.Stat(c.path("active")); err == nil {
+		return nil, fault.New(fault.Conflict, "ca_exists", "%s holds a CA already; use it, or choose another directory",
+			dir)
+	}
+	if err := c.makeRoot(1, now); err != nil {
+		return nil, err
+	}
+	key := make([]byte, gossipKeySize)
+	rand.Read(key)
+	if err := writeKeys(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.pem()); err != nil {
+		return nil, err
+	}
+	// Last: a CA that has no active root was never finished, and is made anew.
+	if err := writeNew(c.path("active"), mustJSON(active{1, now})); err != nil {
+		return nil, fault.As(err)
+	}
+	return c, nil
+}
+
+// OpenCA opens the CA in dir; NotFound when there is none.
+func OpenCA(dir string) (*CA, error) {
+	c := &CA{dir}
+	if _, err := c.active(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Guard reads all keys of the directory, so that what is in clear is sealed where there is a key from outside by now.
+// An issuer does so when it begins.
+func (c *CA) Guard() error {
+	_, err := c.Bundle()
+	return err
+}
+
+func (c *CA) path(names ...string) string { return filepath.Join(append([]string{c.dir}, names...)...) }
+
+func (c *CA) rootFile(n int) string { return c.path("root-" + strconv.Itoa(n) + ".pem") }
+
+func (c *CA) active() (a active, err error) {
+	err = readJSON(c.path("active"), &a)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fault.New(fault.NotFound, "ca",
+			"%s holds no CA; name the directory that `souk init` made, or a copy of it", c.dir)
+	}
+	return a, err
+}
+
+func (c *CA) makeRoot(n int, now time.Time) error {
+	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
+	t := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: fmt.Sprintf("souk CA %d", n)},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(RootLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, pub, key)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "ca", "a root could not be signed")
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "ca", "a root just signed cannot be read")
+	}
+	return writeKeys(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
+}
+
+// roots gives all roots, oldest first. What is no root of ours is passed over.
+func (c *CA) roots() ([]root, error) {
+	files, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil, fileFault(err, c.dir)
+	}
+	var out []root
+	for _, f := range files {
+		text, ok := strings.CutPrefix(strings.TrimSuffix(f.Name(), ".pem"), "root-")
+		n, err := strconv.Atoi(text)
+		if !ok || err != nil || n < 1 {
+			continue
+		}
+		r, err := c.root(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b root) int { return a.number - b.number })
+	return out, nil
+}
+
+func (c *CA) root(n int) (root, error) {
+	file := c.rootFile(n)
+	raw, err := readKeys(file)
+	if fault.CodeOf(err) == atrest.Fault {
+		return root{}, err
+	}
+	if err != nil {
+		return root{}, fault.Wrap(err, fault.Unavailable, "ca", "root %d of the CA cannot be read", n)
+	}
+	b, err := parseBlocks(raw, file)
+	if err == nil && (b.key == nil || len(b.certs) != 1) {
+		err = fault.New(fault.Invalid, "file", "%s is damaged: it must hold one key and one certificate", file)
+	}
+	if err != nil {
+		return root{}, err
+	}
+	return root{n, b.certs[0], b.key}, nil
+}
+
+// signer gives the root that signs now.
+func (c *CA) signer() (root, error) {
+	a, err := c.active()
+	if err != nil {
+		return root{}, err
+	}
+	return c.root(a.Root)
+}
+
+// Bundle gives the roots to trust now and the keys of gossip, without a certificate.
+func (c *CA) Bundle() (Credentials, error) {
+	roots, err := c.roots()
+	if err != nil {
+		return Credentials{}, err
+	}
+	var out Credentials
+	for _, r := range roots {
+		out.Roots = append(out.Roots, certPEM(r.cert)...)
+	}
+	k, err := c.Gossip()
+	out.GossipKeys, out.GossipGeneration, out.GossipRetired = k.Keys, k.Generation, k.Retired
+	return out, err
+}
+
+// issue signs a certificate for the key in csr (DER). Nothing of the csr counts but its key.
+func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, error) {
+	by, err := c.signer()
+	if err != nil {
+		return Credentials{}, err
+	}
+	if now.After(by.cert.NotAfter) {
+		return Credentials{}, fault.New(fault.Unavailable, "ca_expired",
+			"the CA's root ended on %s; see docs/break-glass.md", day(by.cert.NotAfter))
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: n.ID}, URIs: n.uris(),
+		NotBefore: now.Add(-skew), NotAfter: earlier(now.Add(CertificateLife), by.cert.NotAfter),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
+			x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, by.cert, pub, by.key)
+	if err != nil {
+		return Credentials{}, fault.Wrap(err, fault.Internal, "ca", "the certificate of %s could not be signed", n.ID)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return Credentials{}, fault.Wrap(err, fault.Internal, "ca", "a certificate just signed cannot be read")
+	}
+	out, err := c.Bundle()
+	out.Certificate = certPEM(leaf)
+	return out, err
+}
+
+// Renew gives the member peer, whose certificate has been verified, another one of the same name for the key of csr
+// (DER).
+func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
+	pub, err := requestKey(csr)
+	if err != nil {
+		return Credentials{}, err
+	}
+	out, err := c.issue(now, pub, peer)
+	if err == nil {
+		err = c.note(peer, pub, now)
+	}
+	return out, err
+}
+
+// IssueTo gives a member a new key and certificate in its directory dir, offline: for the first issuer, and for
+// break-glass. It asks no token: who can read the CA's key may do this. The files are in clear, for they may be another
+// host's, which has another key from outside; the member seals them when it reads them.
+func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
+	n, err := n.check()
+	if err != nil {
+		return err
+	}
+	req, err := newRequest(dir, writeWhole)
+	if err != nil {
+		return err
+	}
+	pub, err := requestKey(req.CSR)
+	if err != nil {
+		return err
+	}
+	cred, err := c.issue(now, pub, n)
+	if err == nil {
+		err = c.note(n, pub, now)
+	}
+	if err != nil {
+		return err
+	}
+	return req.Accept(dir, cred, now)
+}
+
+// Imitate returns a member as who has taken its disk is one: with a certificate that begins at now, and a key of its
+// own, in memory alone. It is for trying whether the others refuse it.
+func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
+	n, err := n.check()
+	if err != nil {
+		return nil, err
+	}
+	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
+	cred, err := c.issue(now, pub, n)
+	if err != nil {
+		return nil, err
+	}
+	b, err := parseBlocks(slices.Concat(cred.Certificate, cred.Roots), "an imitated certificate")
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHeld(key, b.certs, cred.gossip())
+	if err != nil {
+		return nil, err
+	}
+	i := &Identity{}
+	i.now.Store(h)
+	return i, nil
+}
+
+// requestKey gives the key of a certificate request whose signature holds.
+func requestKey(csr []byte) (ed25519.PublicKey, error) {
+	r, err := x509.ParseCertificateRequest(csr)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "csr",
+			"the certificate request cannot be read or is not signed by its key")
+	}
+	pub, ok := r.PublicKey.(ed25519.PublicKey)
+	if !ok {
+		return nil, fault.New(fault.Invalid, "csr",
+			"the certificate request holds a key that is not Ed25519; let souk make it")
+	}
+	return pub, nil
+}
+
+func serial() *big.Int {
+	var b [16]byte
+	rand.Read(b[:])
+	b[0] &= 0x7f // positive
+	return new(big.Int).SetBytes(b[:])
+}
+
+func fingerprint(pub ed25519.PublicKey) string {
+	h := sha256.Sum256(pub)
+	return hex.EncodeToString(h[:])
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

@@ -1,0 +1,276 @@
+package tlscert
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/atrest"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// Times of souk's own certificates.
+const (
+	rootLife  = 10 * 365 * 24 * time.Hour
+	leafLife  = 90 * 24 * time.Hour
+	leafRenew = 30 * 24 * time.Hour // before its end
+	skew      = time.Hour           // by which the clocks of two hosts may differ
+)
+
+// Files below a souk's directory.
+const (
+	RootFile = "api-root.pem"     // for clients
+	keyFile  = "api-root-key.pem" // 0600
+)
+
+// kind is what roots of souk's own differ in.
+type kind struct{ cert, key, of string }
+
+var apiRoot = kind{RootFile, keyFile, "API"} //nolint:gochecknoglobals // a constant
+
+// Own serves a certificate for hosts, names or addresses, of a root that is made once and kept below dir. The root can
+// vouch for the hosts that it was made for and no others (RFC 5280, section 4.2.1.10), so whoever trusts it trusts it
+// with nothing else. Of the others, which come and go with the host's networks, the certificate names those that the
+// root can vouch for; where it cannot for one of hosts that is refused: Precondition.
+func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error) {
+	r, err := openRoot(apiRoot, dir, slices.Concat(hosts, others), now)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := slices.DeleteFunc(slices.Clone(hosts), r.covers); len(wrong) > 0 {
+		return nil, fault.New(fault.Precondition, "tls_hosts",
+			"the API's root in %s can vouch for %s, and not for %s: listen there, or remove it and %s and give the "+
+				"new root to the clients", filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "),
+			strings.Join(wrong, ", "), filepath.Join(dir, keyFile))
+	}
+	others = slices.DeleteFunc(slices.Clone(others), func(h string) bool { return !r.covers(h) })
+	o := &own{root: r, hosts: slices.Concat(hosts, others)}
+	if len(o.hosts) == 0 {
+		return nil, fault.New(fault.Precondition, "tls_hosts", "the API's root in %s can vouch for %s, and for "+
+			"nothing that this host has; remove it and %s and give the new root to the clients",
+			filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "), filepath.Join(dir, keyFile))
+	}
+	if _, err := o.certificate(now); err != nil {
+		return nil, err
+	}
+	return config(o), nil
+}
+
+// root is an authority for a few hosts.
+type root struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// own is the certificate of a root of souk's own. Its key is never on a disk.
+type own struct {
+	root  *root
+	hosts []string
+
+	mu    sync.Mutex
+	shown *tls.Certificate
+}
+
+func (o *own) certificate(now time.Time) (*tls.Certificate, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shown != nil && now.Before(o.shown.Leaf.NotAfter.Add(-leafRenew)) {
+		return o.shown, nil
+	}
+	c, err := o.root.issue(o.hosts, now)
+	if err != nil {
+		return o.shown, fault.Wrap(err, fault.Internal, "tls", "no certificate for the API could be made")
+	}
+	o.shown = c
+	return c, nil
+}
+
+// openRoot reads the root of a kind below dir, and makes it where there is none. Its key is sealed where there is a key
+// from outside.
+func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
+	certFile, key := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
+	pair, err := readPair(certFile, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeRoot(k, dir, hosts, now)
+	}
+	if fault.CodeOf(err) == atrest.Fault {
+		return nil, err // says what to do
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "tls",
+			"the %s's root in %s cannot be read; remove it and %s, and clients are to be given the new one",
+			k.of, certFile, key)
+	}
+	signer, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fault.New(fault.Invalid, "tls", "%s is no key of a root of souk's", key)
+	}
+	return &root{pair.Leaf, signer}, nil
+}
+
+// readPair reads a root and its key, and seals the key anew where that is due.
+func readPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	raw, err := os.ReadFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, due, err := atrest.Open(keyFile, raw)
+	if err == nil && due {
+		err = writeKey(keyFile, key)
+	}
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+func writeKey(file string, key []byte) error {
+	sealed, err := atrest.Seal(file, key)
+	if err != nil {
+		return err
+	}
+	if err := journal.WriteWhole(file, sealed, 0o600); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
+	}
+	return nil
+}
+
+// makeRoot makes the root for some hosts. The key comes first: a root without one would be of no use.
+func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
+	certFile, keyFile := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
+	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "tls", "no key can be made")
+	}
+	names, addrs := split(hosts)
+	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "souk " + k.of + " of " + hosts[0]},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(rootLife), IsCA: true, BasicConstraintsValid: true,
+		MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomainsCritical: true,
+		PermittedDNSDomains: names, PermittedIPRanges: ranges(addrs)}
+	if len(names) == 0 {
+		t.PermittedDNSDomains = []string{"invalid"} // none: what is not named at all would be free
+	}
+	if len(addrs) == 0 {
+		t.PermittedIPRanges = ranges([]net.IP{net.IPv4zero})
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, priv.Public(), priv)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "tls", "no root for %s can be made", strings.Join(hosts, ", "))
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "tls", "the root that was made does not read")
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(priv)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "tls", "the key that was made does not encode")
+	}
+	if err := writeKey(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})); err != nil {
+		return nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := journal.WriteWhole(certFile, text, 0o644); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", certFile)
+	}
+	return &root{cert, priv}, nil
+}
+
+const maxCommonName = 64 // RFC 5280, appendix A.1
+
+// issue makes a certificate for hosts, with a key of its own.
+func (r *root) issue(hosts []string, now time.Time) (*tls.Certificate, error) {
+	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	names, addrs := split(hosts)
+	var subject pkix.Name
+	if len(hosts[0]) <= maxCommonName {
+		subject.CommonName = hosts[0]
+	}
+	t := &x509.Certificate{SerialNumber: serial(), Subject: subject, NotBefore: now.Add(-skew),
+		NotAfter: now.Add(leafLife), KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: names, IPAddresses: addrs,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, t, r.cert, priv.Public(), r.key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	return &tls.Certificate{Certificate: [][]byte{der, r.cert.Raw}, PrivateKey: priv, Leaf: leaf}, err
+}
+
+// vouches lists the hosts that a root can vouch for.
+func (r *root) vouches() (hosts []string) {
+	for _, n := range r.cert.PermittedDNSDomains {
+		if n != "invalid" {
+			hosts = append(hosts, n)
+		}
+	}
+	for _, n := range r.cert.PermittedIPRanges {
+		if !n.IP.IsUnspecified() {
+			hosts = append(hosts, n.IP.String())
+		}
+	}
+	return hosts
+}
+
+// covers reports whether a root can vouch for a host.
+func (r *root) covers(host string) bool {
+	if ip := net.ParseIP(host); ip != nil {
+		return slices.ContainsFunc(r.cert.PermittedIPRanges, func(n *net.IPNet) bool { return n.IP.Equal(ip) })
+	}
+	return slices.Contains(r.cert.PermittedDNSDomains, strings.ToLower(host))
+}
+
+// split tells names from addresses, each once and in an order of their own.
+func split(hosts []string) (names []string, addrs []net.IP) {
+	for _, h := range hosts {
+		switch ip := net.ParseIP(h); {
+		case ip == nil:
+			names = append(names, strings.ToLower(h))
+		case ip.To4() != nil:
+			addrs = append(addrs, ip.To4())
+		default:
+			addrs = append(addrs, ip)
+		}
+	}
+	slices.Sort(names)
+	slices.SortFunc(addrs, func(a, b net.IP) int { return cmp.Or(cmp.Compare(len(a), len(b)), bytes.Compare(a, b)) })
+	return slices.Compact(names), slices.CompactFunc(addrs, net.IP.Equal)
+}
+
+// ranges are the networks of one address each.
+func ranges(addrs []net.IP) (out []*net.IPNet) {
+	for _, ip := range addrs {
+		out = append(out, &net.IPNet{IP: ip, Mask: net.CIDRMask(8*len(ip), 8*len(ip))})
+	}
+	return out
+}
+
+func serial() *big.Int {
+	b := make([]byte, 16)
+	rand.Read(b) // never fails: the program is ended instead
+	b[0] &= 0x7f
+	return new(big.Int).SetBytes(b)
+}

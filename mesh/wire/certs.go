@@ -1,0 +1,143 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+const (
+	pathChallenge = "/wire/challenge"
+	challengeTime = 3 * time.Second // an ACME authority waits for about ten
+	maxToken      = 128             // bytes, of an authority's challenge
+	maxProof      = 4096            // bytes
+
+	pathCertificate = "/wire/certificate"
+	certTime        = 3 * time.Minute // for an order at an ACME authority
+	keptTime        = 3 * time.Second // for a certificate that is there
+	maxCert         = 256 << 10       // bytes
+)
+
+// Certs are the certificates of this member's proxy, of which the proxies of others ask.
+type Certs interface {
+	// Challenge returns what an ACME authority gave this member to prove that a name is its own.
+	Challenge(name, token string) (proof string, known bool)
+	// Shared returns the certificate for a name with its chain, and its key, as PEM. It is ordered where there is none,
+	// unless kept is set.
+	Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error)
+}
+
+type challengeArgs struct {
+	Name  string `json:"name"`
+	Token string `json:"token"`
+}
+
+func (a *challengeArgs) check() error {
+	if len(a.Token) > maxToken {
+		return fault.New(fault.Invalid, "token", "the token of a challenge has %d bytes; at most %d", len(a.Token),
+			maxToken)
+	}
+	return short(a.Name)
+}
+
+type challengeProof struct {
+	Proof string `json:"proof,omitempty"`
+	Known bool   `json:"known,omitempty"`
+}
+
+type certArgs struct {
+	Name string `json:"name"`
+	Kept bool   `json:"kept,omitempty"`
+}
+
+func (a *certArgs) check() error { return short(a.Name) }
+
+type certPair struct {
+	Chain []byte `json:"chain"`
+	Key   []byte `json:"key"`
+}
+
+// certificate gives the caller a key. So the route is for gateways alone: what they may change is more.
+func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in certArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.Certs == nil {
+		return fault.New(fault.Unimplemented, "certificate", "%s orders no certificates", s.o.Identity.Name().ID)
+	}
+	chain, key, err := s.o.Certs.Shared(r.Context(), in.Name, in.Kept)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, certPair{chain, key})
+}
+
+// Certificate asks the member for the certificate for a name with its chain, and its key, as PEM. It orders one where it
+// has none, unless kept is set.
+func (l *Link) Certificate(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
+	within := certTime
+	if kept {
+		within = keptTime
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
+	defer cancel()
+	var out certPair
+	err = l.askGateway(ctx, l.wires().streams, pathCertificate, maxCert, certArgs{name, kept}, &out)
+	return out.Chain, out.Key, err
+}
+
+func (s *Server) challenge(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in challengeArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	var out challengeProof
+	if s.o.Certs != nil {
+		out.Proof, out.Known = s.o.Certs.Challenge(in.Name, in.Token)
+	}
+	return s.answer(w, out)
+}
+
+// Challenge asks the member what an ACME authority gave it to prove that a name is its own.
+func (l *Link) Challenge(ctx context.Context, name, token string) (proof string, known bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, challengeTime, errSlow(challengeTime))
+	defer cancel()
+	var out challengeProof
+	err = l.askGateway(ctx, l.wires().calls, pathChallenge, maxProof, challengeArgs{name, token}, &out)
+	return out.Proof, out.Known, err
+}
+
+// askGateway asks one question whose answer is believed of a gateway alone: another member could have all proxies show
+// what it likes.
+func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string, most int64, in, out any) error {
+	raw, err := marshal(in)
+	if err != nil {
+		return err
+	}
+	res, err := l.send(ctx, via, l.request(ctx, path, raw))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	by, err := l.client.identity.NameOf(res.TLS, l.client.now())
+	if err == nil && !by.Has(pki.Gateway) {
+		err = fault.New(fault.Denied, "role", "%s answers as a proxy does, and has the roles %v; it needs the role %s",
+			by.ID, by.Roles, pki.Gateway)
+	}
+	if err != nil {
+		return err
+	}
+	if raw, err = io.ReadAll(io.LimitReader(res.Body, most)); err != nil {
+		return l.lost(ctx, err)
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "lost", "the answer of %s cannot be understood", l.name())
+	}
+	return nil
+}

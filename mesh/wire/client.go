@@ -1,0 +1,378 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/silence"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+// How long things may take, where the caller's context does not say less.
+const (
+	dialTime   = 1500 * time.Millisecond // the kernel asks once more after a second
+	shakeTime  = 4 * time.Second         // for a connection with its handshake
+	silentTime = 4 * time.Second         // without a sign of the other's host; then all on the connection is lost
+	readTime   = 5 * time.Second
+	changeTime = grantTime + 10*time.Second // the worker's patience is less; a dead one is found by pings
+	pullTime   = 30 * time.Second
+	pingAfter  = 15 * time.Second // of silence on a connection
+	pingTime   = 5 * time.Second  // for the answer to a ping; then all calls on the connection are lost
+	maxAnswer  = 64 << 20         // bytes
+)
+
+// Client calls other members as one of them. A process has one: the asks it sends are numbered in one row.
+type Client struct {
+	identity *pki.Identity
+	now      func() time.Time
+	speaks   capability
+	asked    atomic.Uint64
+	boot     string                    // drawn anew in each process
+	calls    map[string]*atomic.Uint64 // by path; see Calls
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	denied   atomic.Pointer[func(Peer) bool] // see Deny
+}
+
+// NewClient makes a client. now is nil for time.Now.
+func NewClient(identity *pki.Identity, now func() time.Time) *Client {
+	if now == nil {
+		now = time.Now
+	}
+	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, boot: rand.Text(),
+		dial:  silence.New(dialTime, silentTime).Dial,
+		calls: map[string]*atomic.Uint64{}}
+	for path := range routes() {
+		c.calls[path] = new(atomic.Uint64)
+	}
+	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in
+	// between an ask may be taken for a late one, which costs a refusal.
+	c.asked.Store(uint64(now().UnixMicro()))
+	return c
+}
+
+// Deny has members not be asked, nor believed, of whose certificates denied says so: those that were removed. It may be
+// called at any time.
+func (c *Client) Deny(denied func(Peer) bool) { c.denied.Store(&denied) }
+
+// denies reports whether who is at the other end of a connection is not to be asked.
+func (c *Client) denies(cs *tls.ConnectionState) bool {
+	denied := c.denied.Load()
+	if denied == nil || cs == nil || len(cs.PeerCertificates) == 0 {
+		return false
+	}
+	n, err := c.identity.NameOf(cs, c.now())
+	return err == nil && (*denied)(Peer{n, cs.PeerCertificates[0].NotBefore})
+}
+
+// Boot tells this process from others of its id: no two have the same.
+func (c *Client) Boot() string { return c.boot }
+
+// Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine"
+// and so on. Each is one round trip. What was never asked is not in it.
+func (c *Client) Calls() map[string]uint64 {
+	out := map[string]uint64{}
+	for path, n := range c.calls {
+		if v := n.Load(); v > 0 {
+			out[strings.TrimPrefix(path, "/wire/")] = v
+		}
+	}
+	return out
+}
+
+// ends is when the client's own certificate ends; zero for one that has none yet.
+func (c *Client) ends() time.Time {
+	if c.identity == nil {
+		return time.Time{}
+	}
+	return c.identity.Ends()
+}
+
+// Link is one other member, by its id. It keeps one connection for calls, and one for streams so that they hold up no
+// call; both are made when they are first needed and again when they broke. It is safe for concurrent use.
+type Link struct {
+	client *Client
+	id     string
+	role   pki.Role
+	addr   func() string
+	header http.Header
+
+	mu  sync.Mutex // of those who replace the lines
+	now atomic.Pointer[wires]
+}
+
+// wires are a link's connections, made with a certificate that ends at a time.
+type wires struct {
+	calls, streams *http.Transport
+	ends           time.Time
+	there          atomic.Pointer[tls.ConnectionState] // of the newest connection
+}
+
+// Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port,
+// each time a connection is made; "" when it is not known.
+func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
+	l := &Link{client: c, id: id, role: role, addr: addr}
+	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
+		"User-Agent": {"souk"}, bootHeader: {c.boot}}
+	l.now.Store(l.lay(c.ends()))
+	return l
+}
+
+// wires gives the connections to use now: others, once there is another certificate, or who was there is not to be
+// asked any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was
+// made with has ended.
+func (l *Link) wires() *wires {
+	ends := l.client.ends()
+	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.denies(w.there.Load()) }
+	w := l.now.Load()
+	if good(w) {
+		return w
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w = l.now.Load(); !good(w) {
+		l.Close()
+		w = l.lay(ends)
+		l.now.Store(w)
+	}
+	return w
+}
+
+// lay makes wires without a connection yet.
+func (l *Link) lay(ends time.Time) *wires {
+	w := &wires{ends: ends}
+	conf := l.client.identity.ClientTLS(l.client.now, l.id, l.role, "h2")
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		addr := l.addr()
+		if addr == "" {
+			return nil, &unreachable{errors.New("its address is not known")}
+		}
+		conn, err := dialTLS(ctx, l.client.dial, addr, conf)
+		if err != nil {
+			return nil, err
+		}
+		there := conn.ConnectionState()
+		if l.client.denies(&there) {
+			conn.Close()
+			return nil, &unreachable{errors.New("who is there was removed from the cluster")}
+		}
+		w.there.Store(&there)
+		return conn, nil
+	}
+	w.calls, w.streams = transport(dial), transport(dial)
+	return w
+}
+
+func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	return &http.Transport{
+		DialTLSContext: dial, Protocols: protocols, ForceAttemptHTTP2: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeader,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime,
+			WriteByteTimeout: time.Minute},
+	}
+}
+
+// unreachable is an error before anything was asked.
+type unreachable struct{ err error }
+
+// Error gives the cause's text.
+func (u *unreachable) Error() string { return u.err.Error() }
+
+// Unwrap gives the cause.
+func (u *unreachable) Unwrap() error { return u.err }
+
+func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string,
+	conf *tls.Config) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, shakeTime)
+	defer cancel()
+	raw, err := dial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, &unreachable{err}
+	}
+	conn := tls.Client(raw, conf)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, &unreachable{err}
+	}
+	return conn, nil
+}
+
+// Close ends the connections that nothing is under way on.
+func (l *Link) Close() {
+	w := l.now.Load()
+	w.calls.CloseIdleConnections()
+	w.streams.CloseIdleConnections()
+}
+
+func (l *Link) name() string {
+	if l.id == "" {
+		return "the member at " + l.addr()
+	}
+	return fmt.Sprintf("%s at %s", l.id, l.addr())
+}
+
+// request is a POST to the member. The host stands for nothing: the transport knows one member.
+func (l *Link) request(ctx context.Context, path string, body []byte) *http.Request {
+	r := &http.Request{
+		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: "souk", Path: path}, Host: "souk",
+		Header: l.header,
+		Proto:  "HTTP/2.0", ProtoMajor: 2,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}
+	return r.WithContext(ctx)
+}
+
+// call asks one question with one answer. out is nil when the answer is of no interest.
+func (l *Link) call(ctx context.Context, path string, within time.Duration, in, out any) error {
+	raw, err := marshal(in)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
+	defer cancel()
+	return l.ask(ctx, l.request(ctx, path, raw), out)
+}
+
+func (l *Link) ask(ctx context.Context, r *http.Request, out any) error {
+	raw, err := l.raw(ctx, l.wires().calls, r)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "lost", "the answer of %s cannot be understood", l.name())
+	}
+	return nil
+}
+
+// raw gives the bytes of an answer that is no error.
+func (l *Link) raw(ctx context.Context, via *http.Transport, r *http.Request) ([]byte, error) {
+	res, err := l.send(ctx, via, r)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.ContentLength > maxAnswer {
+		return nil, fault.New(fault.Unavailable, "too_large", "%s answers with more than %d bytes", l.name(), maxAnswer)
+	}
+	raw, err := readAll(io.LimitReader(res.Body, maxAnswer), res.ContentLength)
+	if err != nil {
+		return nil, l.lost(ctx, err)
+	}
+	return raw, nil
+}
+
+// send gives the answer to a request, if it is no error; its body is the caller's to close.
+func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (*http.Response, error) {
+	if n := l.client.calls[r.URL.Path]; n != nil {
+		n.Add(1)
+	}
+	res, err := via.RoundTrip(r)
+	if err != nil {
+		return nil, l.lost(ctx, err)
+	}
+	if l.client.denies(res.TLS) {
+		res.Body.Close()
+		return nil, fault.New(fault.Unavailable, "lost", "%s was removed from the cluster while it was asked", l.name())
+	}
+	if err := l.client.speaks.understands(res.Header, l.name()); err != nil {
+		res.Body.Close()
+		return nil, fault.Wrap(err, fault.Unavailable, "capability", "%s cannot be understood", l.name())
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxLine))
+	if err != nil {
+		return nil, l.lost(ctx, err)
+	}
+	var p problem
+	if err := json.Unmarshal(raw, &p); err != nil || p.Kind == "" {
+		return nil, fault.New(fault.Unavailable, "lost", "%s answers with the status %d and no reason", l.name(),
+			res.StatusCode)
+	}
+	return nil, p.err()
+}
+
+// open asks a question and gives the stream of its answer.
+func (l *Link) open(ctx context.Context, path string, in any) (io.ReadCloser, error) {
+	raw, err := marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	res, err := l.send(ctx, l.wires().streams, l.request(ctx, path, raw))
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+// lost says what it means that there was no answer.
+func (l *Link) lost(ctx context.Context, err error) error {
+	if slow, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok { // our own time ran out, not the caller's
+		return fault.Wrap(slow, fault.Unavailable, "lost", "%s does not answer", l.name())
+	}
+	if ctx.Err() != nil {
+		return gone(ctx)
+	}
+	if no, ok := errors.AsType[*unreachable](err); ok {
+		return fault.Wrap(no.err, fault.Unavailable, "unreachable", "%s cannot be reached, and was not asked", l.name())
+	}
+	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
+		// a TLS alert: nothing was read there
+		return fault.Wrap(err, fault.Unavailable, "unreachable",
+			"%s does not take this member's certificate, which ends on %s, and was not asked",
+			l.name(), l.client.ends().UTC().Format(time.RFC3339))
+	}
+	return fault.Wrap(err, fault.Unavailable, "lost", "the connection to %s broke before the answer", l.name())
+}
+
+func errSlow(d time.Duration) error {
+	return fault.New(fault.Timeout, "deadline", "there was no answer within %v", d)
+}
+
+// gone is the answer to a caller that no longer waits.
+func gone(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline",
+			"there was no answer in the time given")
+	}
+	return fault.Wrap(ctx.Err(), fault.Unavailable, "cancelled", "the caller went away before the answer")
+}
+
+// Hello asks the member who it is. It also makes the connection for calls, so that the next one is quick.
+func (l *Link) Hello(ctx context.Context) (g Greeting, err error) {
+	err = l.call(ctx, pathHello, readTime, none{}, &g)
+	return g, err
+}
+
+// Pull exchanges records: body goes there, what the member's Options.Pull answers comes back.
+func (l *Link) Pull(ctx context.Context, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
+	defer cancel()
+	return l.raw(ctx, l.wires().streams, l.request(ctx, pathPull, body))
+}
+
+// numbered gives the link's header with an ask's number.
+func (l *Link) numbered(n uint64) http.Header {
+	h := l.header.Clone()
+	h[askHeader] = []string{strconv.FormatUint(n, 10)}
+	return h
+}

@@ -1,0 +1,16 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+)
+
+const pathCordon = "/wire/cordon"
+
+// Cordon makes the worker take nothing new, or ends that, and gives its record afterwards.
+func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (rec cluster.Record, err error) {
+	err = w.call(ctx, pathCordon, readTime, c, &rec)
+	return rec, err
+}

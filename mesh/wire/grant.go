@@ -1,0 +1,100 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// grantTime is how long a worker may take to answer a grant: far longer than its patience.
+const grantTime = 2 * time.Minute
+
+// Codes of clauses that say no for the wire's own reasons.
+const (
+	CodeBusy = "busy"     // as many calls are under way as the worker takes at once
+	CodeLate = "late_ask" // whoever sent it has had an answer to a later one
+)
+
+// grant is the one verb of which a late copy would cost something: see asks.
+//
+// Once the worker has been asked it is waited for, even when the caller goes: a later ask must not overtake it.
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
+	var g lifecycle.Grant
+	if err := s.read(w, r, &g); err != nil {
+		return err
+	}
+	if err := cmp.Or(short(g.Request.App, g.Hold, g.Source, g.Region), g.Check()); err != nil {
+		return err
+	}
+	number, err := askNumber(r.Header)
+	if err != nil {
+		return err
+	}
+	t, err := s.asks.begin(r.Context(), by.ID, g.Request.Machine, number)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return s.refuse(r.Context(), CodeLate, "an ask later than this", "this one",
+			"the ask came after a later one of the same machine was answered; nobody waits for it")
+	}
+	unsure := t.unsure
+	defer func() { t.end(unsure) }()
+	if r.Context().Err() != nil { // given up while it waited: the worker never hears of it
+		return gone(r.Context())
+	}
+	if gate := s.gates[change]; gate.enter(by.ID) {
+		defer gate.leave(by.ID)
+	} else if t.unsure { // the worker may still act on the ask before: only it may refuse
+		return busy(fault.Unavailable, string(s.o.Worker.ID()))
+	} else {
+		return s.refuse(r.Context(), CodeBusy, "a free call", "none",
+			busy(fault.Exhausted, string(s.o.Worker.ID())).Text)
+	}
+	unsure = true // until it has answered; also when it panics
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), grantTime)
+	defer cancel()
+	m, err := s.o.Worker.Grant(ctx, g)
+	unsure = doubtful(err)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, m)
+}
+
+// doubtful says whether an answer leaves open if there is, or will be, a machine.
+func doubtful(err error) bool {
+	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) || fault.Is(err, fault.Internal)
+}
+
+// refuse is a refusal that the wire makes itself. It carries the worker's record, as the worker's own do.
+func (s *Server) refuse(ctx context.Context, code, wanted, had, text string) error {
+	rec, err := s.o.Worker.Record(ctx)
+	if err != nil {
+		return err
+	}
+	return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeHost, Op: "wire.grant",
+		RetryAfter: busyWait, Text: text,
+		Detail: market.Refusal{Record: rec, RetryAfter: busyWait,
+			Verdict: placement.Verdict{Failing: []machine.Clause{{Code: code, Wanted: wanted, Had: had}}}}}
+}
+
+func askNumber(h http.Header) (uint64, error) {
+	v := h[askHeader]
+	if len(v) == 0 {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v[0], 10, 64)
+	if err != nil {
+		return 0, fault.New(fault.Invalid, "ask", "%s must be a number, not %q", askHeader, clip(v[0], 40))
+	}
+	return n, nil
+}

@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/pace"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+// line is one line of a stream (NDJSON): an item, or its end, with or without a problem. A stream that just stops was
+// cut.
+type line[T any] struct {
+	Item    *T       `json:"item,omitempty"`
+	End     bool     `json:"end,omitempty"`
+	Problem *problem `json:"problem,omitempty"`
+}
+
+// maxLine bounds one item, in bytes.
+const maxLine = MaxBody
+
+// maxItems bounds a list that is gathered from a stream.
+const maxItems = 1 << 18
+
+// lines is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that the
+// caller knows that it stands; items leave as soon as pace.Writer sends them. A caller that reads slowly holds up its
+// own stream only.
+func lines[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
+	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
+		_ Peer) error {
+		var in In
+		if err := s.read(w, r, &in); err != nil {
+			return err
+		}
+		o := &out{w: w, control: http.NewResponseController(w)}
+		writeLines(o, func(emit func(T) error) error { return f(r.Context(), s.o.Worker, in, emit) })
+		return nil
+	}}
+}
+
+// listed is a verb of the worker that answers with a list, of any length.
+func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
+	return lines(func(ctx context.Context, k Served, in In, emit func(T) error) error {
+		list, err := f(ctx, k, in)
+		for _, v := range list {
+			if err == nil {
+				err = emit(v)
+			}
+		}
+		return err
+	})
+}
+
+// writeLines answers with the lines that f emits, and their end.
+func writeLines[T any](o *out, f func(emit func(T) error) error) {
+	if o.begin("application/x-ndjson") != nil {
+		return // who asked is gone
+	}
+	soon := pace.New(o.w, o.control.Flush)
+	defer soon.Close() // it has said its error before
+	err := f(func(v T) error {
+		raw, err := marshal(line[T]{Item: &v})
+		if err == nil {
+			_, err = soon.Write(append(raw, '\n'))
+			err = writeError(err)
+		}
+		return err
+	})
+	end := line[T]{End: true}
+	if err != nil {
+		p := problemOf(err)
+		end.Problem = &p
+	}
+	if raw, merr := marshal(end); merr == nil {
+		_, _ = soon.Write(append(raw, '\n')) // who asked may be gone
+	}
+}
+
+// out is an answer that is written piece by piece.
+type out struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (o *out) begin(kind string) error {
+	o.w.Header().Set("Content-Type", kind)
+	o.w.WriteHeader(http.StatusOK)
+	return o.control.Flush()
+}
+
+// write sends at once.
+func (o *out) write(raw []byte) error {
+	_, err := o.w.Write(raw)
+	if err == nil {
+		err = o.control.Flush()
+	}
+	return writeError(err)
+}
+
+func writeError(err error) error {
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "cancelled", "the caller went away before the answer")
+	}
+	return nil
+}
+
+// follow reads a stream and calls f with each item, until it ends, f errs, or ctx ends.
+func follow[T any](ctx context.Context, l *Link, path string, in any, f func(T) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body, err := l.open(ctx, path, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return readLines(ctx, l, body, f)
+}
+
+// readLines calls f with each item of an answer that is a stream of lines.
+func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) error) error {
+	limited := &io.LimitedReader{R: body}
+	d := json.NewDecoder(limited)
+	for {
+		limited.N = maxLine
+		var got line[T]
+		if err := d.Decode(&got); err != nil {
+			return l.lost(ctx, err)
+		}
+		switch {
+		case got.Problem != nil:
+			return got.Problem.err()
+		case got.End:
+			return nil
+		case got.Item != nil:
+			if err := f(*got.Item); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// gather reads a stream that is a list.
+func gather[T any](ctx context.Context, l *Link, path string, in any) ([]T, error) {
+	list := []T{}
+	err := follow(ctx, l, path, in, func(v T) error {
+		if list = append(list, v); len(list) > maxItems {
+			return fault.New(fault.Unavailable, "too_large", "%s lists more than %d items", l.name(), maxItems)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}

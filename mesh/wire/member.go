@@ -1,0 +1,209 @@
+package wire
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+// Greeting is what a member says of itself.
+type Greeting struct {
+	pki.Name
+	Speaks int       `json:"speaks"`         // its Capability
+	Now    time.Time `json:"now"`            // by its clock
+	Ends   time.Time `json:"ends"`           // of its certificate
+	Boot   string    `json:"boot,omitempty"` // see Client.Boot
+	Keys   int       `json:"keys,omitempty"` // the generation of its keys of gossip
+}
+
+// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is
+// not denied.
+func (c *Client) WhoIs(ctx context.Context, addr, id string) (Greeting, error) {
+	l := c.Link(id, "", func() string { return addr })
+	defer l.Close()
+	return l.Hello(ctx)
+}
+
+// meetsItself reports whether a caller has this member's own id and is another process: its address is returned.
+func (s *Server) meetsItself(r *http.Request, by Peer) (addr string, another bool) {
+	if by.ID != s.o.Identity.Name().ID || s.o.Boot == "" || r.Header.Get(bootHeader) == s.o.Boot {
+		return "", false
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host, true
+}
+
+func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	if err := s.read(w, r, &none{}); err != nil {
+		return err
+	}
+	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends(),
+		s.o.Boot, s.o.Keys()})
+}
+
+// maxDigests bounds the tokens that may be asked about at once.
+const maxDigests = 10_000
+
+type tokenArgs struct {
+	Digests []string `json:"digests"`
+}
+
+func (a *tokenArgs) check() error {
+	if len(a.Digests) > maxDigests {
+		return fault.New(fault.Invalid, "tokens", "%d tokens are asked about; at most %d", len(a.Digests), maxDigests)
+	}
+	return short(a.Digests...)
+}
+
+// LetsIn returns which of some tokens of the API the member lets in, all by their digests.
+func (l *Link) LetsIn(ctx context.Context, digests []string) (in []string, err error) {
+	err = l.call(ctx, pathTokens, readTime, tokenArgs{digests}, &in)
+	return in, err
+}
+
+func (s *Server) tokens(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	var in tokenArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	out := []string{}
+	if s.o.LetsIn != nil {
+		out = append(out, s.o.LetsIn(in.Digests)...)
+	}
+	return s.answer(w, out)
+}
+
+type keysArgs struct {
+	Generation int    `json:"generation"`
+	At         string `json:"at"` // where the issuer is called
+}
+
+func (a *keysArgs) check() error {
+	if _, _, err := net.SplitHostPort(a.At); err != nil || a.Generation < 1 {
+		return fault.New(fault.Invalid, "keys", "keys have a generation from 1 up, and an issuer has an address")
+	}
+	return short(a.At)
+}
+
+// NewerKeys tells the member that keys of gossip of a generation are to be had from this one, an issuer that is called
+// at an address. It may know neither from gossip, which it cannot read without the keys.
+func (l *Link) NewerKeys(ctx context.Context, generation int, addr string) error {
+	return l.call(ctx, pathKeys, readTime, keysArgs{generation, addr}, &none{})
+}
+
+func (s *Server) keys(w http.ResponseWriter, r *http.Request, by Peer) error {
+	var in keysArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.NewerKeys != nil {
+		s.o.NewerKeys(by, in.Generation, in.At)
+	}
+	return s.answer(w, none{})
+}
+
+func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
+	if s.o.Pull == nil {
+		return fault.New(fault.Unimplemented, "pull", "%s exchanges no records", s.o.Identity.Name().ID)
+	}
+	body, err := s.readBody(w, r, MaxPull)
+	if err != nil {
+		return err
+	}
+	out, err := s.o.Pull(r.Context(), by, body)
+	if err != nil {
+		return err
+	}
+	s.send(w, out, "application/octet-stream")
+	return nil
+}
+
+// joinArgs is all that a member which joins tells; joined is what it gets.
+type joinArgs struct {
+	pki.Name
+	Secret string `json:"secret"`
+	CSR    []byte `json:"csr"`
+}
+
+type joined struct {
+	pki.Credentials
+	Members []string `json:"members"`
+}
+
+func (s *Server) signer() (Signer, error) {
+	if s.o.Signer == nil {
+		return nil, fault.New(fault.NotFound, "issuer", "%s is no issuer; ask a member that holds the CA",
+			s.o.Identity.Name().ID)
+	}
+	return s.o.Signer, nil
+}
+
+// join is the one thing that may be asked without a certificate; the token's secret stands in for it.
+func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
+	if !s.joins.enter("") {
+		return busy(fault.Unavailable, s.o.Identity.Name().ID)
+	}
+	defer s.joins.leave("")
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	var in joinArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	if s.o.Known != nil && s.o.Known(in.ID) {
+		return fault.New(fault.Conflict, "id_taken",
+			"a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
+	}
+	out := joined{}
+	if out.Credentials, err = signer.Redeem(s.o.Now(), in.Secret, in.Name, in.CSR); err != nil {
+		return err
+	}
+	if s.o.Members != nil {
+		out.Members = s.o.Members()
+	}
+	s.o.Log.InfoContext(r.Context(), "a member joined", "id", in.ID, "roles", in.Roles)
+	return s.answer(w, out)
+}
+
+type renewArgs struct {
+	CSR []byte `json:"csr"`
+}
+
+// renew gives the caller another certificate of the name it has. It cannot ask for another name.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request, by Peer) error {
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	var in renewArgs
+	if err := s.read(w, r, &in); err != nil {
+		return err
+	}
+	out, err := signer.Renew(s.o.Now(), by.Name, in.CSR)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, out)
+}
+
+// bundle gives the roots and the keys of gossip that hold now.
+func (s *Server) bundle(w http.ResponseWriter, _ *http.Request, _ Peer) error {
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	out, err := signer.Bundle()
+	if err != nil {
+		return err
+	}
+	return s.answer(w, out)
+}

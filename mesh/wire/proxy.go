@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+// proxyProtocol is what the proxies of members speak on connections of their own, and nobody else: HTTP/1.1, a request
+// at a time, since there the kernel keeps one slow reader from holding up the others.
+const proxyProtocol = "http/1.1"
+
+// Proxied serves what other members' proxies send here.
+type Proxied interface {
+	http.Handler
+	// Goodbye returns the answer, head and body, to a request of another member's proxy that is not taken any more. It is
+	// sent unasked over every connection that is kept when the server ends: a request that is on its way then has an
+	// answer, which says that nothing was done.
+	Goodbye() []byte
+}
+
+// kept are the connections of other members' proxies at which no request is under way.
+type kept struct {
+	goodbye []byte
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	ending bool
+}
+
+// farewell is how long a connection at which goodbye was said is read yet: to close what has been sent something resets
+// it, and what was said may be lost.
+const farewell = 300 * time.Millisecond
+
+// noted follows a connection.
+func (k *kept) noted(c net.Conn, s http.ConnState) {
+	k.mu.Lock()
+	is := s == http.StateNew || s == http.StateIdle
+	if is {
+		k.conns[c] = true
+	} else {
+		delete(k.conns, c)
+	}
+	ending := k.ending
+	k.mu.Unlock()
+	if is && ending {
+		k.bye(c)
+	}
+}
+
+func (k *kept) bye(c net.Conn) {
+	_ = c.SetWriteDeadline(time.Now().Add(farewell))
+	_, _ = c.Write(k.goodbye)
+	if t, is := c.(*tls.Conn); is {
+		_ = t.CloseWrite()
+	}
+}
+
+// end says goodbye, and returns when the others have had time to read it.
+func (k *kept) end() {
+	k.mu.Lock()
+	k.ending = true
+	list := slices.Collect(maps.Keys(k.conns))
+	k.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	for _, c := range list {
+		k.bye(c)
+	}
+	<-time.After(farewell)
+}
+
+// proxyServer returns the server of what other members' proxies send. Who they are is asked again for each request, so
+// what was removed from the cluster is let in no more.
+func (s *Server) proxyServer(ctx context.Context, conf *tls.Config) (*http.Server, *kept) {
+	x, k := s.httpServer(ctx, conf), &kept{conns: map[net.Conn]bool{}}
+	if s.o.Proxy != nil {
+		k.goodbye = s.o.Proxy.Goodbye()
+	}
+	x.ConnState = k.noted
+	x.HTTP2, x.Protocols = nil, new(http.Protocols)
+	x.Protocols.SetHTTP1(true)
+	x.IdleTimeout = 2 * time.Minute
+	x.Handler = http.HandlerFunc(s.serveProxy)
+	return x, k
+}
+
+func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
+	by, err := s.peer(r.TLS)
+	if err == nil && !by.Has(pki.Gateway) {
+		err = fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID, by.Roles,
+			pki.Gateway)
+	}
+	if err != nil {
+		s.fail(w, r, by, err)
+		return
+	}
+	if r.Method == http.MethodConnect { // it lasts, so it is judged again as long as it does
+		ctx, end := s.whileMember(r, by)
+		defer end()
+		r = r.WithContext(ctx)
+	}
+	s.o.Proxy.ServeHTTP(w, r)
+}
+
+// DialProxy connects to the proxy of a member, which is called at addr. Errors are Unavailable: nothing was asked.
+func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, error) {
+	if addr == "" {
+		return nil, fault.New(fault.Unavailable, "unreachable", "the address of member %s is not known", id)
+	}
+	conf := c.identity.ClientTLS(c.now, id, "", proxyProtocol)
+	conn, err := dialTLS(ctx, c.dial, addr, conf)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "member %s cannot be reached at %s", id, addr)
+	}
+	there := conn.ConnectionState()
+	switch {
+	case c.denies(&there):
+		err = errors.New("who is there was removed from the cluster")
+	case there.NegotiatedProtocol != proxyProtocol:
+		err = errors.New("it has no proxy; it is of an older souk")
+	default:
+		return conn, nil
+	}
+	conn.Close()
+	return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "member %s cannot be reached at %s", id, addr)
+}

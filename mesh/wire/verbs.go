@@ -1,0 +1,296 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/mesh/pki"
+)
+
+// What may be asked.
+const (
+	pathHello  = "/wire/hello"
+	pathPull   = "/wire/pull"
+	pathJoin   = "/wire/join"
+	pathRenew  = "/wire/renew"
+	pathBundle = "/wire/bundle"
+	pathTokens = "/wire/tokens"
+	pathKeys   = "/wire/keys"
+
+	pathRecord    = "/wire/record"
+	pathQuote     = "/wire/quote"
+	pathHold      = "/wire/hold"
+	pathRelease   = "/wire/release"
+	pathGrant     = "/wire/grant"
+	pathDo        = "/wire/do"
+	pathLease     = "/wire/lease"
+	pathLeaseNow  = "/wire/lease-now"
+	pathMachine   = "/wire/machine"
+	pathKeyed     = "/wire/keyed"
+	pathMachines  = "/wire/machines"
+	pathVersions  = "/wire/versions"
+	pathWatch     = "/wire/watch"
+	pathEvents    = "/wire/events"
+	pathExec      = "/wire/exec"
+	pathDial      = "/wire/dial"
+	pathProcesses = "/wire/processes"
+	pathLogs      = "/wire/logs"
+	pathCopyOut   = "/wire/copy-out"
+	pathCopyIn    = "/wire/copy-in"
+	pathVolumes   = "/wire/volumes"
+	pathVolume    = "/wire/volume"
+	pathExamine   = "/wire/examine"
+	pathStats     = "/wire/stats"
+	pathUse       = "/wire/use"
+	pathTasks     = "/wire/tasks"
+	pathImages    = "/wire/images"
+)
+
+// checked are arguments that say what is wrong with them.
+type checked interface{ check() error }
+
+// maxName bounds names and tokens in arguments, in bytes; maxPath bounds paths.
+const (
+	maxName = 256
+	maxPath = 4096
+)
+
+func short(names ...string) error {
+	for _, n := range names {
+		if len(n) > maxName {
+			return fault.New(fault.Invalid, "name", "a name or token has %d bytes; at most %d", len(n), maxName)
+		}
+	}
+	return nil
+}
+
+type none struct{}
+
+type ref struct {
+	App     string `json:"app"`
+	Machine string `json:"machine"`
+}
+
+func (a *ref) check() error { return short(a.App, a.Machine) }
+
+type listArgs struct {
+	App       string `json:"app"`
+	Destroyed bool   `json:"destroyed,omitempty"`
+}
+
+func (a *listArgs) check() error { return short(a.App) }
+
+type keyedArgs struct {
+	App  string `json:"app"`
+	Hash string `json:"hash"`
+}
+
+func (a *keyedArgs) check() error { return short(a.App, a.Hash) }
+
+type holdArgs struct {
+	Request placement.Request `json:"request"`
+	Token   string            `json:"token"`
+	TTL     time.Duration     `json:"ttl,omitempty"`
+}
+
+func (a *holdArgs) check() error { return short(a.Token, a.Request.App, a.Request.Machine) }
+
+type logArgs struct {
+	ref
+	Cursor string `json:"cursor,omitempty"`
+	Tail   *int   `json:"tail,omitempty"`
+	Follow bool   `json:"follow,omitempty"`
+	Hold   bool   `json:"hold,omitempty"`
+}
+
+func (a *logArgs) check() error { return short(a.App, a.Machine, a.Cursor) }
+
+type pathArgs struct {
+	ref
+	Path string `json:"path"`
+}
+
+func (a *pathArgs) check() error {
+	if len(a.Path) > maxPath {
+		return fault.New(fault.Invalid, "path", "a path has %d bytes; at most %d", len(a.Path), maxPath)
+	}
+	return short(a.App, a.Machine)
+}
+
+type commandArgs struct{ lifecycle.Command }
+
+func (a *commandArgs) check() error {
+	return cmp.Or(short(a.App, a.Machine, a.Nonce, a.Expect, a.Signal, a.Source), a.Check())
+}
+
+type leaseArgs struct{ lifecycle.LeaseCommand }
+
+func (a *leaseArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Owner) }
+
+type volumeArgs struct{ lifecycle.VolumeCommand }
+
+func (a *volumeArgs) check() error {
+	return cmp.Or(short(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name), a.Check())
+}
+
+// routes gives everything that a server answers, with who may ask it.
+func routes() map[string]route {
+	all := map[string]route{
+		pathHello:   {serve: (*Server).hello},
+		pathPull:    {serve: (*Server).pull},
+		pathJoin:    {serve: (*Server).join, open: true},
+		pathRenew:   {serve: (*Server).renew},
+		pathBundle:  {serve: (*Server).bundle},
+		pathTokens:  {serve: (*Server).tokens},
+		pathKeys:    {role: pki.Issuer, serve: (*Server).keys},
+		pathClaim:   {role: pki.Gateway, serve: (*Server).claim},
+		pathSteward: {role: pki.Gateway, serve: (*Server).steward},
+		pathAgree:   {role: pki.Gateway, serve: (*Server).agree},
+
+		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
+		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},
+	}
+	maps.Copy(all, verbs())
+	maps.Copy(all, streams())
+	return all
+}
+
+// verbs are the worker's calls that have one answer.
+func verbs() map[string]route {
+	return map[string]route{
+		pathRecord: unary(read, func(ctx context.Context, k Served,
+			_ none) (cluster.Record, error) {
+			return k.Record(ctx)
+		}),
+		pathQuote: unary(read, func(ctx context.Context, k Served,
+			r placement.Request) (market.Quote, error) {
+			return k.Quote(ctx, r)
+		}),
+		pathHold: unaryBy(change, func(ctx context.Context, k Served, by Peer, a holdArgs) (time.Time, error) {
+			return k.Hold(ctx, lifecycle.HoldCommand{Request: a.Request, Token: a.Token, TTL: a.TTL,
+				By: cluster.WorkerID(by.ID)})
+		}),
+		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
+			// never busy: it makes room
+			return none{}, k.Release(ctx, a.Token)
+		}),
+		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
+			return k.Cordon(ctx, c) // never busy: it makes room
+		}),
+		pathTerm: unary(read, func(ctx context.Context, k Served, a termArgs) (termAnswer, error) {
+			has, err := k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
+			return termAnswer{has}, err
+		}),
+		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
+		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
+			return k.Do(ctx, a.Command)
+		}),
+		pathLease: unary(change, func(ctx context.Context, k Served, a leaseArgs) (machine.Lease, error) {
+			return k.Lease(ctx, a.LeaseCommand)
+		}),
+		pathLeaseNow: unary(read, func(ctx context.Context, k Served, a ref) (machine.Lease, error) {
+			return k.CurrentLease(ctx, a.App, a.Machine)
+		}),
+		pathMachine: unary(read, func(ctx context.Context, k Served, a ref) (*machine.Machine, error) {
+			return k.Machine(ctx, a.App, a.Machine)
+		}),
+		pathKeyed: unary(read, func(ctx context.Context, k Served, a keyedArgs) (*machine.Machine, error) {
+			return k.Keyed(ctx, a.App, a.Hash)
+		}),
+		pathVersions: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Version, error) {
+			return k.Versions(ctx, a.App, a.Machine)
+		}),
+		pathProcesses: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Process, error) {
+			return k.Processes(ctx, a.App, a.Machine)
+		}),
+		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
+			return k.Volume(ctx, a.VolumeCommand)
+		}),
+		pathExamine: unary(read, func(ctx context.Context, k Served,
+			_ none) ([]cluster.Finding, error) {
+			return k.Examine(ctx), nil
+		}),
+		pathStats: unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) {
+			return k.Stats(),
+				nil
+		}),
+	}
+}
+
+// streams are the worker's calls that answer piece by piece.
+func streams() map[string]route {
+	return map[string]route{
+		pathMachines: listed(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
+			return k.Machines(ctx, a.App, a.Destroyed)
+		}),
+		pathUse: listed(func(ctx context.Context, k Served, _ none) ([]machine.Use, error) {
+			return k.Use(ctx)
+		}),
+		pathTasks: listed(func(ctx context.Context, k Served, _ none) ([]lifecycle.Task, error) {
+			return k.RunningTasks(ctx)
+		}),
+		pathVolumes: listed(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
+			return k.Volumes(ctx, a.App)
+		}),
+		pathWatch: lines(func(ctx context.Context, k Served, a ref, emit func(*machine.Machine) error) error {
+			var sent error
+			err := k.Watch(ctx, a.App, a.Machine, func(m *machine.Machine) bool {
+				sent = emit(m)
+				return sent == nil
+			})
+			if sent != nil {
+				return sent
+			}
+			return err
+		}),
+		pathEvents: lines(func(ctx context.Context, k Served, a listArgs, emit func(machine.EventOf) error) error {
+			return k.Events(ctx, a.App, emit)
+		}),
+		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
+			return k.Logs(ctx, a.App, a.Machine,
+				machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow, Hold: a.Hold}, emit)
+		}),
+		pathExec:    {role: pki.Gateway, class: stream, serve: (*Server).exec},
+		pathDial:    {role: pki.Gateway, class: stream, serve: (*Server).dial},
+		pathCopyOut: {role: pki.Gateway, class: stream, serve: (*Server).copyOut},
+		pathCopyIn:  {role: pki.Gateway, class: stream, serve: (*Server).copyIn},
+		pathImages:  {role: pki.Gateway, class: stream, serve: (*Server).images},
+	}
+}
+
+// unary is a verb of the worker with one answer.
+func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
+	return unaryBy(c, func(ctx context.Context, k Served, _ Peer, in In) (Out, error) { return f(ctx, k, in) })
+}
+
+// unaryBy is unary where it matters who asks.
+func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer, in In) (Out, error)) route {
+	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
+		by Peer) error {
+		var in In
+		if err := s.read(w, r, &in); err != nil {
+			return err
+		}
+		if c == change {
+			g := s.gates[change]
+			if !g.enter(by.ID) {
+				return busy(fault.Exhausted, string(s.o.Worker.ID()))
+			}
+			defer g.leave(by.ID)
+		}
+		out, err := f(r.Context(), s.o.Worker, by, in)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, out)
+	}}
+}

@@ -1,0 +1,52 @@
+package hostnet
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/osthread"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+)
+
+// Able returns why containers can be given no network on this host; nil when they can. It finds out by giving one to a
+// network namespace that nothing is in, with rules for a host that is none.
+func Able() error {
+	result := make(chan error)
+	osthread.Go(func() { result <- try() }) // what it has made ends with the thread
+	if err := <-result; err != nil {
+		return fault.Wrap(err, fault.Precondition, "network", "containers can be given no network on this host, which "+
+			"takes veth, nftables with NAT, and IPv6 in its kernel")
+	}
+	return nil
+}
+
+func try() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	inside, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	p := &netplan.Network{Cluster: netip.MustParsePrefix("fd00::/48"), App: netip.MustParsePrefix("fd00::/96")}
+	n := New("souk-able")
+	if err := n.lay(p); err != nil {
+		return err
+	}
+	l := &link{name: "skable", of: n.tree, group: group(p), inside: inside}
+	if err := l.make(); err != nil {
+		return err
+	}
+	defer l.close()
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	lay(c, c.AddTable(&nftables.Table{Name: "souk", Family: nftables.TableFamilyINet}), ofContainer(p))
+	return c.Flush()
+}

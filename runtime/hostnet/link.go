@@ -1,0 +1,253 @@
+package hostnet
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	goruntime "runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+)
+
+// link is a container's pair of devices.
+type link struct {
+	name   string
+	of     string // the tree of its worker
+	group  uint32
+	inside netns.NsHandle
+
+	host, peer netlink.Link
+	in         *netlink.Handle // in the container's namespace
+}
+
+// What is on each link, so that nobody must ask for it: both ends are told.
+var (
+	hostMAC = net.HardwareAddr{0x02, 's', 'o', 'u', 'k', 0x01}
+	peerMAC = net.HardwareAddr{0x02, 's', 'o', 'u', 'k', 0x02}
+
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+const peerName = "eth0"
+
+// make makes the pair, each end where it belongs: it is never half there.
+func (l *link) make() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Group, attrs.HardwareAddr = l.name, l.group, hostMAC
+	mtu, err := wayOut()
+	if err != nil {
+		return err
+	}
+	attrs.MTU = mtu
+	v := netlink.NewVeth(attrs)
+	v.PeerName, v.PeerHardwareAddr, v.PeerNamespace, v.PeerMTU = peerName, peerMAC, netlink.NsFd(l.inside), uint32(mtu)
+	if err := netlink.LinkAdd(v); err != nil {
+		return fmt.Errorf("make a pair of devices: %w", err)
+	}
+	if l.host, err = netlink.LinkByName(l.name); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetAlias(l.host, l.of); err != nil { // by which its worker knows it
+		return err
+	}
+	if l.in, err = netlink.NewHandleAt(l.inside, unix.NETLINK_ROUTE); err != nil {
+		return err
+	}
+	l.peer, err = l.in.LinkByName(peerName)
+	return err
+}
+
+// loopback sees to what a namespace has of itself, which runsc leaves as the kernel made it: the loopback device, that
+// anybody in there may listen on each port, and ask who answers.
+func (l *link) loopback() error {
+	lo, err := l.in.LinkByName("lo")
+	if err == nil {
+		err = l.in.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring the loopback device up: %w", err)
+	}
+	return within(l.inside, func() error { return set("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0") })
+}
+
+// within does something in a network namespace, on the caller's thread: whoever is out of processes has that one. The
+// thread stays the caller's alone, and ends with it, should it not find back.
+func within(ns netns.NsHandle, do func() error) error {
+	goruntime.LockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		goruntime.UnlockOSThread()
+		return err
+	}
+	defer own.Close()
+	if err = netns.Set(ns); err == nil {
+		err = do()
+	}
+	if back := netns.Set(own); back != nil {
+		return errors.Join(err, back)
+	}
+	goruntime.UnlockOSThread()
+	return err
+}
+
+func (l *link) close() { l.in.Close() }
+
+// wayOut is how large packets may be on the host's way out, so that no larger ones arrive there.
+func wayOut() (mtu int, err error) {
+	const usual = 1500
+	rs, err := routes(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
+	if err != nil || len(rs) == 0 || rs[0].LinkIndex == 0 {
+		return usual, err
+	}
+	out, err := netlink.LinkByIndex(rs[0].LinkIndex)
+	if err != nil {
+		return usual, err
+	}
+	return min(usual, out.Attrs().MTU), nil
+}
+
+// address brings the host's end up and has its addresses lead there. The table of routes is what says which IPv4
+// address is free: whoever enters a route first has it, and loses it with the device.
+func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err error) {
+	for _, s := range [][2]string{
+		{"ipv6/conf/" + l.name + "/accept_ra", "0"},
+		{"ipv6/conf/" + l.name + "/addr_gen_mode", "1"},  // none: the one that is given here is all
+		{"ipv4/conf/" + l.name + "/route_localnet", "1"}, // the resolver, and ports from the host itself
+	} {
+		if err := set("/proc/sys/net/"+s[0], s[1]); err != nil {
+			return v4, err
+		}
+	}
+	near := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(gateway6, 64)), Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrAdd(l.host, near); err != nil {
+		return v4, fmt.Errorf("the address %s: %w", gateway6, err)
+	}
+	if err := netlink.LinkSetUp(l.host); err != nil {
+		return v4, err
+	}
+	// What the host itself has to say comes from the link's own address, which is there at once and on each host.
+	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v6)), Src: gateway6.AsSlice()}
+	if err := netlink.RouteReplace(r); err != nil {
+		return v4, fmt.Errorf("a route to %s: %w", v6, err)
+	}
+	for i := range uint32(maxTries) {
+		var usable bool
+		if v4, usable = candidate(container, i); !usable {
+			continue
+		}
+		// What the host itself says by IPv4 comes from its loopback, and so by its rules from the link's own address: a
+		// host need not have any other.
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v4)),
+			Scope: netlink.SCOPE_LINK, Src: loopback.Addr().Next().AsSlice()})
+		if err == nil {
+			return v4, l.tell(v4, v6)
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return v4, fmt.Errorf("a route to %s: %w", v4, err)
+		}
+	}
+	return v4, fault.New(fault.Unavailable, "addresses", "no IPv4 address of %s was found free on this host in %d "+
+		"tries", Private, maxTries)
+}
+
+const maxTries = 4096
+
+// candidate is the address that a container gets where those before it are taken.
+func candidate(container string, i uint32) (v4 netip.Addr, usable bool) {
+	sum, base := sha256.Sum256([]byte(container)), Private.Addr().As4()
+	size := uint32(1)<<(32-Private.Bits()) - uint32(1)<<(32-Entries.Bits())
+	n := (binary.BigEndian.Uint32(sum[:]) + i) % size
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+n)
+	return netip.AddrFrom4(b), b[3] != 0 && b[3] != 255 // some think of all others there
+}
+
+// tell tells the host's end who is at the other.
+func (l *link) tell(addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		err := netlink.NeighSet(neighbour(l.host.Attrs().Index, a, peerMAC))
+		if err != nil {
+			return fmt.Errorf("a neighbour at %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+func neighbour(link int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
+	family := unix.AF_INET
+	if a.Is6() {
+		family = unix.AF_INET6
+	}
+	return &netlink.Neigh{LinkIndex: link, Family: family, State: netlink.NUD_PERMANENT, IP: a.AsSlice(),
+		HardwareAddr: mac}
+}
+
+// up gives the container's end its addresses and its way out.
+func (l *link) up(at Addresses) error {
+	for _, a := range []netip.Addr{at.V4, at.V6} {
+		addr := &netlink.Addr{IPNet: ipNet(host(a))}
+		if a.Is6() {
+			addr.Flags = unix.IFA_F_NODAD // nobody else is on the link
+		}
+		if err := l.in.AddrAdd(l.peer, addr); err != nil {
+			return fmt.Errorf("the address %s: %w", a, err)
+		}
+	}
+	if err := l.in.LinkSetUp(l.peer); err != nil {
+		return err
+	}
+	i := l.peer.Attrs().Index
+	for _, gw := range []netip.Addr{netplan.Resolver, gateway6} {
+		if err := l.in.NeighSet(neighbour(i, gw, hostMAC)); err != nil {
+			return fmt.Errorf("a neighbour at %s: %w", gw, err)
+		}
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		r := &netlink.Route{LinkIndex: i, Gw: gw.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+		if gw.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		} else {
+			r.Src = at.V4.AsSlice()
+		}
+		r.Dst = ipNet(all)
+		if err := l.in.RouteAdd(r); err != nil {
+			return fmt.Errorf("the way out by %s: %w", gw, err)
+		}
+	}
+	return l.settle()
+}
+
+// settle waits until the host's end has seen that the other is up, which the kernel does by the by. Before, it drops
+// what it is to send, and the first answer that a container waits for would come with a second try, after a second.
+func (l *link) settle() error {
+	limit := time.NewTimer(settlePatience)
+	defer limit.Stop()
+	t := time.NewTicker(100 * time.Microsecond)
+	defer t.Stop()
+	for {
+		now, err := netlink.LinkByIndex(l.host.Attrs().Index)
+		if err != nil || now.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-limit.C:
+			return nil // packets are sent again
+		}
+	}
+}
+
+const settlePatience = 2 * time.Second
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,410 @@
+package hostnet
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+)
+
+// rule is what a packet is asked one after the other; the last says what is to be done with it.
+type rule []expr.Any
+
+// both puts parts of rules together.
+func both(parts ...rule) rule {
+	var out rule
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+func equal(b ...byte) rule { return rule{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: b}} }
+func other(b ...byte) rule { return rule{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b}} }
+
+func meta(key expr.MetaKey, is rule) rule { return both(rule{&expr.Meta{Key: key, Register: 1}}, is) }
+
+// number is how a 32-bit number of the kernel's own lies in a register.
+func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+func fromGroup(g uint32) rule { return meta(expr.MetaKeyIIFGROUP, equal(number(g)...)) }
+func toGroup(g uint32) rule   { return meta(expr.MetaKeyOIFGROUP, equal(number(g)...)) }
+func notTo(g uint32) rule     { return meta(expr.MetaKeyOIFGROUP, other(number(g)...)) }
+func notFrom(g uint32) rule   { return meta(expr.MetaKeyIIFGROUP, other(number(g)...)) }
+
+func ipv4() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV4)) }
+func ipv6() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV6)) }
+
+// field says where the source or the destination of a packet stands, and what of a prefix lies there.
+func field(p netip.Prefix, source bool) (load rule, want []byte) {
+	p = p.Masked()
+	offset, want, head := uint32(16), p.Addr().AsSlice(), ipv4()
+	if source {
+		offset = 12
+	}
+	if p.Addr().Is6() {
+		head, offset = ipv6(), 24
+		if source {
+			offset = 8
+		}
+	}
+	size := uint32(len(want))
+	mask := make([]byte, size)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return both(head, rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
+	}), want
+}
+
+func from(p netip.Prefix) rule {
+	load, want := field(p, true)
+	return both(load, equal(want...))
+}
+
+func to(p netip.Prefix) rule {
+	load, want := field(p, false)
+	return both(load, equal(want...))
+}
+
+func notToNet(p netip.Prefix) rule {
+	load, want := field(p, false)
+	return both(load, other(want...))
+}
+
+func notFromNet(p netip.Prefix) rule {
+	load, want := field(p, true)
+	return both(load, other(want...))
+}
+
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// ct asks whether one of the bits of what is known of a packet's connection is set.
+func ct(key expr.CtKey, bits uint32) rule {
+	return both(rule{
+		&expr.Ct{Register: 1, Key: key},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: number(bits), Xor: number(0)},
+	}, other(number(0)...))
+}
+
+func known() rule { return ct(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED) }
+
+// replies asks whether a packet answers one of a connection that the other side began.
+func replies() rule { return both(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equal(1)) }
+
+func forwarded() rule { return ct(expr.CtKeySTATUS, 1<<5) } // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
+
+// neighbours are the questions and answers about who has an address on a link.
+func neighbours() rule {
+	return both(meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_ICMPV6)), rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{135}, ToData: []byte{136}},
+	})
+}
+
+// forged asks whether the interface is not the way back to who claims to have sent the packet.
+func forged() rule {
+	return both(rule{&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}}, equal(number(0)...))
+}
+
+// local asks whether the host itself is the destination.
+func local() rule {
+	return both(rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}}, equal(number(unix.RTN_LOCAL)...))
+}
+
+func toPort(protocol byte, port uint16) rule {
+	return both(meta(expr.MetaKeyL4PROTO, equal(protocol)), rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+	}, equal(binary.BigEndian.AppendUint16(nil, port)...))
+}
+
+func do(k expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: k}} }
+
+func accept() rule { return do(expr.VerdictAccept) }
+func drop() rule   { return do(expr.VerdictDrop) }
+
+// refuse drops a packet and says so: who asked need not wait.
+func refuse() rule {
+	return rule{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
+}
+
+// refused are the rules that refuse what when asks for. A client's connection by IPv6 gets a reset: of an error by ICMP
+// the kernel takes no note while connect is busy, and tries again after a second.
+func refused(when rule) []rule {
+	tcp6 := both(ipv6(), meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_TCP)))
+	return []rule{both(tcp6, when, reset()), both(when, refuse())}
+}
+
+// reset refuses a connection as a port does where nothing listens: a client tries its next address at once.
+func reset() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
+
+func masquerade() rule { return rule{&expr.Masq{}} }
+
+// Registers of 32 bits. Four of them are one of those that are written as 1 to 4.
+const (
+	reg32x0 = unix.NFT_REG32_00
+	reg32x1 = unix.NFT_REG32_01
+	reg32x2 = unix.NFT_REG32_02
+	reg32x4 = unix.NFT_REG32_04
+	reg32x5 = unix.NFT_REG32_05
+)
+
+// resolving brings what containers ask at an address of their links to a server.
+func resolving(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
+	if !server.IsValid() {
+		return nil
+	}
+	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		out = append(out, both(fromGroup(g), to(host(at)), toPort(p, 53), toServer(server)))
+	}
+	return out
+}
+
+// toServer has a packet go to a server of the host.
+func toServer(at netip.AddrPort) rule {
+	family, port := uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
+	if at.Addr().Is6() {
+		family, port = unix.NFPROTO_IPV6, reg32x4
+	}
+	return rule{
+		&expr.Immediate{Register: reg32x0, Data: at.Addr().AsSlice()},
+		&expr.Immediate{Register: port, Data: binary.BigEndian.AppendUint16(nil, at.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg32x0, RegProtoMin: port},
+	}
+}
+
+// speakAs gives a packet the source that the host has on a link.
+func speakAs(a netip.Addr) rule {
+	family := uint32(unix.NFPROTO_IPV4)
+	if a.Is6() {
+		family = unix.NFPROTO_IPV6
+	}
+	return rule{&expr.Immediate{Register: reg32x0, Data: a.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: reg32x0}}
+}
+
+// published looks a port of the host up, and goes where that leads.
+func published(m portMap) rule {
+	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
+	if m.v6 {
+		head, family, port = both(notToNet(host(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
+	}
+	key := rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0}}
+	after := uint32(reg32x1) // where the port lies
+	if m.narrow {
+		offset, size := uint32(16), uint32(4) // of the destination in the header of IPv4
+		after = reg32x2
+		if m.v6 {
+			offset, size, after = 24, 16, reg32x5
+		}
+		key = append(key, &expr.Payload{DestRegister: reg32x1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+			Len: size})
+	}
+	return both(head, local(), key, rule{
+		&expr.Payload{DestRegister: after, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: reg32x0, DestRegister: reg32x0, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg32x0, RegProtoMin: port, Specified: true},
+	})
+}
+
+// portMap is one of the maps of ports of the host that lead to containers.
+type portMap struct {
+	*nftables.Set
+	v6     bool // it leads to IPv6 addresses, by which containers are known; else to IPv4 ones
+	narrow bool // its ports are each at one address of the host; else at all of them
+}
+
+// portMaps are a table's. In the last a port at an IPv4 address is entered as at ::ffff:a.b.c.d, which no packet has.
+func portMaps(t *nftables.Table) []portMap {
+	one := func(name string, to nftables.SetDatatype, key ...nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: t, Name: name, IsMap: true, Concatenation: true,
+			KeyByteOrder: binaryutil.BigEndian, KeyType: nftables.MustConcatSetType(key...),
+			DataType: nftables.MustConcatSetType(to, nftables.TypeInetService)}
+	}
+	protocol, port := nftables.TypeInetProto, nftables.TypeInetService
+	ip4, ip6 := nftables.TypeIPAddr, nftables.TypeIP6Addr
+	return []portMap{
+		{Set: one("ports4", ip4, protocol, port)},
+		{Set: one("ports6", ip6, protocol, port), v6: true},
+		{Set: one("at4", ip4, protocol, ip4, port), narrow: true},
+		{Set: one("at6", ip6, protocol, ip6, port), narrow: true, v6: true},
+	}
+}
+
+// element is a port of the host, and where it leads.
+func element(p netplan.Port, a netip.Addr) nftables.SetElement {
+	protocol := byte(unix.IPPROTO_TCP)
+	if p.UDP {
+		protocol = unix.IPPROTO_UDP
+	}
+	pad := func(port uint16) []byte { return append(binary.BigEndian.AppendUint16(nil, port), 0, 0) }
+	key := []byte{protocol, 0, 0, 0}
+	switch {
+	case p.Address.IsValid() && a.Is4():
+		key = append(key, p.Address.AsSlice()...)
+	case p.Address.IsValid():
+		at := p.Address.As16()
+		key = append(key, at[:]...)
+	}
+	return nftables.SetElement{Key: append(key, pad(p.Host)...), Val: append(a.AsSlice(), pad(p.To)...)}
+}
+
+// portOf is the port of the host that an element of a map is for.
+func portOf(e nftables.SetElement) (p netplan.Port) {
+	k := e.Key
+	if len(k) < 8 {
+		return p
+	}
+	p.UDP, p.Host = k[0] == unix.IPPROTO_UDP, binary.BigEndian.Uint16(k[len(k)-4:])
+	if a, is := netip.AddrFromSlice(k[4 : len(k)-4]); is {
+		p.Address = a.Unmap()
+	}
+	return p
+}
+
+// metadata is where clouds tell a host its secrets. Nothing else is there.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.0.0/16"),     // nearly all of them; also what is only of the link
+	netip.MustParsePrefix("fe80::/10"),          // what is only of the link
+	netip.MustParsePrefix("fd00:ec2::/32"),      // Amazon
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google
+	netip.MustParsePrefix("fd00:42::42/128"),    // Scaleway
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
+}
+
+// chain is one of a table with its rules.
+type chain struct {
+	name  string
+	kind  nftables.ChainType
+	hook  *nftables.ChainHook
+	prio  *nftables.ChainPriority
+	rules []rule
+}
+
+// lay puts chains into a table, in the place of the rules that are there.
+func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
+	for _, ch := range chains {
+		made := c.AddChain(&nftables.Chain{Name: ch.name, Table: t, Type: ch.kind, Hooknum: ch.hook, Priority: ch.prio})
+		c.FlushChain(made)
+		for _, r := range ch.rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: made, Exprs: r})
+		}
+	}
+}
+
+// ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
+// containers come and go; but for which ports are published.
+func ofHost(r rules, maps []portMap, four fourSets) []chain {
+	g, cluster := r.group, r.cluster
+	var ports, in []rule
+	for _, m := range maps {
+		ports = append(ports, published(m))
+		if m.narrow && !m.v6 { // a neighbour may send to the host's loopback, too: nothing has refused that here
+			in = append(in, both(notToNet(loopback), published(m)))
+			continue
+		}
+		in = append(in, published(m))
+	}
+	in = slices.Concat(resolving(g, netplan.Resolver, r.dns), resolving(g, netplan.NarrowResolver, r.narrow), in)
+	forward := []rule{
+		// What containers begin is asked anew with each packet: it may be older than these rules.
+		both(toGroup(g), known(), accept()),
+		both(fromGroup(g), known(), replies(), accept()),
+		both(fromGroup(g), toGroup(g), forwarded(), accept()), // a port of the host's that is published, as for anybody
+		both(fromGroup(g), forwarded(), refuse()),             // one that leads on, to whatever
+	}
+	for _, p := range metadata {
+		forward = append(forward, refused(both(fromGroup(g), to(p)))...)
+	}
+	forward = append(forward,
+		both(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
+	)
+	forward = append(forward, four.judge(both(fromGroup(g), toGroup(g)))...)
+	forward = append(forward,
+		both(fromGroup(g), toGroup(g), refuse()),
+		both(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
+	)
+	forward = append(forward, refused(both(fromGroup(g), to(cluster)))...) // nobody has this address
+	forward = append(forward,
+		both(fromGroup(g), accept()),
+		both(fromGroup(r.tunnel), toGroup(g), from(cluster), accept()), // whom it comes to decides
+		both(toGroup(g), forwarded(), accept()),
+		both(toGroup(g), drop()),
+	)
+	return []chain{
+		{"forged", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
+			[]rule{both(fromGroup(g), forged(), drop())}},
+		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, in},
+		{"leaving", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, ports},
+		{"behind", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, []rule{
+			// What comes by a published port comes from the host, also from a container: it is asked for as by anybody.
+			both(toGroup(g), from(loopback), speakAs(netplan.Resolver)),
+			both(toGroup(g), forwarded(), from(Private), speakAs(netplan.Resolver)),
+			both(toGroup(g), forwarded(), from(cluster), speakAs(gateway6)),
+			both(notTo(g), from(Private), masquerade()),
+			both(notTo(g), from(cluster), notToNet(cluster), masquerade()),
+		}},
+		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
+			both(fromGroup(g), known(), replies(), accept()),
+			both(fromGroup(g), forwarded(), accept()), // to the resolver; nothing else ends here
+			both(fromGroup(g), neighbours(), accept()),
+			both(fromGroup(g), refuse()),
+		}},
+		{"forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, forward},
+	}
+}
+
+// loopback is the host's own.
+var loopback = netip.MustParsePrefix("127.0.0.0/8")
+
+// ofContainer are the rules inside: who may connect, and where to. Its root has no right to change them.
+func ofContainer(n *netplan.Network) []chain {
+	in := []rule{
+		both(meta(expr.MetaKeyIIFNAME, equal([]byte("lo\x00")...)), accept()),
+		both(known(), accept()),
+		both(neighbours(), accept()),
+		both(from(n.App), accept()),
+	}
+	for _, p := range n.Allow {
+		in = append(in, both(from(p), accept()))
+	}
+	in = append(in, refused(from(n.Cluster))...) // by IPv4 the host decides: see fourSets
+	out := []rule{
+		both(meta(expr.MetaKeyOIFNAME, equal([]byte("lo\x00")...)), accept()),
+		both(known(), accept()),
+		both(neighbours(), accept()),
+		both(to(n.Cluster), accept()), // whom it comes to decides
+	}
+	if !n.Closed {
+		out = append(out, both(to(Private), accept()))
+	}
+	out = append(out, both(to(Entries), accept()), both(to(Entries6), accept())) // whom it leads to decides
+	if at := n.Nameserver(); at.IsValid() {
+		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+			out = append(out, both(to(host(at)), toPort(p, 53), accept()))
+		}
+	}
+	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
+		out = append(out, refused(to(p))...)
+	}
+	if n.Closed {
+		for _, p := range n.Egress {
+			out = append(out, both(to(p), accept()))
+		}
+		out = append(out, refused(nil)...)
+	}
+	return []chain{
+		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, in},
+		{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, out},
+	}
+}

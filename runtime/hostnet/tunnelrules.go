@@ -1,0 +1,156 @@
+package hostnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+)
+
+// Names of the sets of addresses, on the network between the hosts, from which packets are let in.
+const (
+	peers4 = "peers4"
+	peers6 = "peers6"
+)
+
+// guard lays the tunnel's rules, where they are not those that are there. They stand before the first packet.
+func (t *Tunnel) guard(peers []Peer) error {
+	let := []netip.Addr{}
+	for _, p := range peers {
+		let = append(let, p.At)
+	}
+	slices.SortFunc(let, netip.Addr.Compare)
+	let = slices.Compact(let)
+	if t.let != nil && slices.Equal(let, t.let) {
+		return nil
+	}
+	if err := t.layRules(let); err != nil {
+		return fmt.Errorf("the tunnel's rules: %w", err)
+	}
+	t.let = let
+	return nil
+}
+
+// layRules lays them unless they stand.
+func (t *Tunnel) layRules(let []netip.Addr) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
+	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), group(&t.o.Network), t.o.Network.Cluster)
+	var sets []*nftables.Set
+	if t.o.Way == netplan.VXLAN { // who sends it proves nothing
+		sets = []*nftables.Set{{Table: table, Name: peers4, KeyType: nftables.TypeIPAddr},
+			{Table: table, Name: peers6, KeyType: nftables.TypeIP6Addr}}
+		chains = append(chains, ofCarrier([2]*nftables.Set(sets)))
+	}
+	stand, err := chainsStand(c, table, chains)
+	for i, s := range sets {
+		if !stand || err != nil {
+			break
+		}
+		stand, err = holds(c, s, elementsOf(let, i == 0))
+	}
+	if stand || err != nil {
+		return err
+	}
+	c.AddTable(table)
+	for i, s := range sets {
+		if err := c.AddSet(s, nil); err != nil {
+			return err
+		}
+		c.FlushSet(s)
+		if err := c.SetAddElements(s, elementsOf(let, i == 0)); err != nil {
+			return err
+		}
+	}
+	if len(sets) > 0 { // by the numbers that they have now
+		chains[len(chains)-1] = ofCarrier([2]*nftables.Set(sets))
+	}
+	lay(c, table, chains)
+	return c.Flush()
+}
+
+// holds reports whether a set has these elements, and no others.
+func holds(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) (bool, error) {
+	has, err := elements(c, s)
+	if err != nil || len(has) != len(want) {
+		return false, err
+	}
+	for _, e := range want {
+		if _, is := has[string(e.Key)]; !is {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// elementsOf are the addresses of one kind.
+func elementsOf(all []netip.Addr, v4 bool) (es []nftables.SetElement) {
+	for _, a := range all {
+		if a.Is4() == v4 {
+			es = append(es, nftables.SetElement{Key: a.AsSlice()})
+		}
+	}
+	return es
+}
+
+// among asks whether the source of a packet is one of a set.
+func among(s *nftables.Set) rule {
+	head, offset, size := ipv4(), uint32(12), uint32(4)
+	if s.Name == peers6 {
+		head, offset, size = ipv6(), 8, 16
+	}
+	return both(head, rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID},
+	})
+}
+
+// backElsewhere asks whether the best way back to who claims to have sent a packet is by another device.
+func backElsewhere(device string) rule {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, device)
+	return both(rule{&expr.Fib{Register: 1, FlagSADDR: true, ResultOIFNAME: true}}, other(name...))
+}
+
+// ofCarrier has packets of the tunnel, as they are between the hosts, come from those alone that are known.
+func ofCarrier(sets [2]*nftables.Set) chain {
+	port := toPort(unix.IPPROTO_UDP, TunnelPort)
+	return chain{"outer", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
+		both(port, among(sets[0]), accept()),
+		both(port, among(sets[1]), accept()),
+		both(port, drop()),
+	}}
+}
+
+// ofTunnel are the rules about what is in the tunnel: containers of this souk have it to themselves, nothing leads from
+// it to the host nor to anywhere else, and the source of what comes is one that the way back leads to.
+func ofTunnel(name string, t, g uint32, cluster netip.Prefix) []chain {
+	return []chain{
+		{"forged", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, []rule{
+			both(fromGroup(t), ipv4(), drop()),
+			both(fromGroup(t), notFromNet(cluster), drop()),
+			both(fromGroup(t), forged(), drop()),
+			both(fromGroup(t), backElsewhere(name), drop()), // it is of a container here, whoever says otherwise
+		}},
+		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
+			both(fromGroup(t), drop()),
+		}},
+		{"forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, []rule{
+			both(fromGroup(t), notTo(g), drop()),
+			both(toGroup(t), notFrom(g), drop()),
+			both(toGroup(t), ipv4(), drop()),
+			both(toGroup(t), notFromNet(cluster), drop()),
+		}},
+		{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, []rule{
+			both(toGroup(t), refuse()), // of the host itself nobody would take it
+		}},
+	}
+}

@@ -1,0 +1,292 @@
+package hostnet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/hostnet/wgspace"
+)
+
+// wireguard carries packets encrypted, and takes none but those of a peer that come from a machine which is there. The
+// kernel does it, or a helper in user space. The private key is in the device alone, and never on a disk: a host that
+// has started anew has another.
+type wireguard struct {
+	t      *Tunnel
+	key    wgtypes.Key // private
+	helper bool        // it is in user space
+}
+
+func (w *wireguard) public() wgtypes.Key { return w.key.PublicKey() }
+
+func (w *wireguard) how() string {
+	if w.helper {
+		return "wireguard in user space, as the kernel has none"
+	}
+	return "wireguard, the kernel's"
+}
+
+// begin takes the key of the device that is there, or makes one.
+func (w *wireguard) begin() error {
+	d, err := w.device()
+	if err == nil && d.PrivateKey != (wgtypes.Key{}) {
+		w.key = d.PrivateKey
+		return nil
+	}
+	if w.key, err = wgtypes.GeneratePrivateKey(); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "network_between", "a key of WireGuard cannot be made")
+	}
+	return nil
+}
+
+// control does something with the devices of the host.
+func control(f func(*wgctrl.Client) error) error {
+	c, err := wgctrl.New()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(c), c.Close())
+}
+
+func (w *wireguard) device() (d *wgtypes.Device, err error) {
+	err = control(func(c *wgctrl.Client) error {
+		d, err = c.Device(w.t.name)
+		return err
+	})
+	return d, err
+}
+
+func (w *wireguard) open() (netlink.Link, error) {
+	l, err := w.find()
+	if err != nil {
+		if err := RemoveTunnel(w.t.o.Name); err != nil { // what answers nobody
+			return nil, err
+		}
+		if l, err = w.make(); err != nil {
+			return nil, err
+		}
+	}
+	_, kernel := l.(*netlink.Wireguard)
+	w.helper = !kernel
+	if err := control(w.setUp); err != nil {
+		return nil, fmt.Errorf("set WireGuard up: %w", err)
+	}
+	return l, w.t.settings(l)
+}
+
+// setUp gives the device its key and its port. What it has already is not given again: it would listen anew.
+func (w *wireguard) setUp(c *wgctrl.Client) error {
+	d, err := c.Device(w.t.name)
+	if err != nil || d.PrivateKey == w.key && d.ListenPort == TunnelPort {
+		return err
+	}
+	port := TunnelPort
+	return c.ConfigureDevice(w.t.name, wgtypes.Config{PrivateKey: &w.key, ListenPort: &port})
+}
+
+// find finds a device that works, and is of this build where that matters.
+func (w *wireguard) find() (netlink.Link, error) {
+	l, err := netlink.LinkByName(w.t.name)
+	if err != nil {
+		return nil, err
+	}
+	if _, kernel := l.(*netlink.Wireguard); !kernel && l.Attrs().Alias != w.t.o.Build {
+		return nil, errors.New("another build")
+	}
+	if _, err := w.device(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// make makes the device, by the kernel where it can.
+func (w *wireguard) make() (netlink.Link, error) {
+	mtu, err := w.t.mtu()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(portFree(), w.t.guard(nil)); err != nil {
+		return nil, err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.Group = w.t.name, mtu, tunnelGroup(&w.t.o.Network)
+	err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+	if errors.Is(err, unix.EOPNOTSUPP) { // the kernel has none
+		err = w.help(mtu)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a WireGuard device: %w", err)
+	}
+	return netlink.LinkByName(w.t.name)
+}
+
+// portFree refuses a port that somebody else listens on: the device would be there and hear nothing.
+func portFree() error {
+	c, err := net.ListenUDP("udp", &net.UDPAddr{Port: TunnelPort})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault.New(fault.Precondition, "network_between",
+			"UDP port %d of this host, which the tunnel to other workers needs, is in use by another program",
+			TunnelPort)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// helperPatience bounds how long a helper may take until its device is there.
+const helperPatience = 15 * time.Second
+
+// help starts WireGuard in user space, in a session of its own and with nothing of souk's environment, and waits until
+// its device is there.
+func (w *wireguard) help(mtu int) error {
+	if len(w.t.o.Helper) == 0 {
+		return fault.New(fault.Precondition, "network_between", "the kernel of this host has no WireGuard")
+	}
+	log, err := os.OpenFile(w.t.o.Log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ready, said, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	argv := append(w.t.o.Helper[:len(w.t.o.Helper):len(w.t.o.Helper)], w.t.name, strconv.Itoa(mtu))
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = "/", []string{"GORACE=" + os.Getenv("GORACE")}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{said} // wgspace.Ready
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = said.Close()
+	if err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // it outlives this process, or its device is missed
+	if err := ready.SetReadDeadline(time.Now().Add(helperPatience)); err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(io.LimitReader(ready, 4096))
+	if text := strings.TrimSpace(string(raw)); text != "ok" {
+		return errors.Join(err,
+			fmt.Errorf("WireGuard in user space could not begin (%s)", cmp.Or(text, "it says nothing")))
+	}
+	l, err := netlink.LinkByName(w.t.name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetAlias(l, w.t.o.Build)
+}
+
+func removeSocket(name string) error {
+	if err := os.Remove(wgspace.Socket(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (w *wireguard) peers(_ netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error) {
+	d, err := w.device()
+	if err != nil {
+		return nil, err
+	}
+	out := map[netip.Addr]Peer{}
+	for _, p := range d.Peers {
+		for _, n := range p.AllowedIPs {
+			a, _ := netip.AddrFromSlice(n.IP)
+			if g, is := have[a]; is {
+				out[g] = Peer{At: addrOf(p.Endpoint), Key: p.PublicKey}
+			}
+		}
+	}
+	return out, nil
+}
+
+func addrOf(at *net.UDPAddr) (none netip.Addr) {
+	if at == nil {
+		return none
+	}
+	return at.AddrPort().Addr().Unmap()
+}
+
+func (w *wireguard) enter(_ netlink.Link, peers []Peer) error {
+	d, err := w.device()
+	if err != nil {
+		return err
+	}
+	before := map[wgtypes.Key]wgtypes.Peer{}
+	for _, p := range d.Peers {
+		before[p.PublicKey] = p
+	}
+	var c wgtypes.Config
+	for _, p := range peers {
+		was, known := before[p.Key]
+		delete(before, p.Key)
+		if set, due := change(p, was, known); due {
+			c.Peers = append(c.Peers, set)
+		}
+	}
+	for key := range before {
+		c.Peers = append(c.Peers, wgtypes.PeerConfig{PublicKey: key, Remove: true})
+	}
+	if len(c.Peers) == 0 {
+		return nil
+	}
+	return control(func(x *wgctrl.Client) error { return x.ConfigureDevice(w.t.name, c) })
+}
+
+// change returns what is to be set of a peer, if anything. What is only added takes nothing away meanwhile.
+func change(p Peer, was wgtypes.Peer, known bool) (c wgtypes.PeerConfig, due bool) {
+	c = wgtypes.PeerConfig{PublicKey: p.Key}
+	if addrOf(was.Endpoint) != p.At {
+		c.Endpoint = net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, TunnelPort))
+	}
+	before := map[netip.Addr]bool{}
+	for _, n := range was.AllowedIPs {
+		a, _ := netip.AddrFromSlice(n.IP)
+		before[a] = true
+	}
+	var all, added []net.IPNet
+	for _, a := range p.Machines {
+		n := *ipNet(host(a))
+		all = append(all, n)
+		if !before[a] {
+			added = append(added, n)
+		}
+		delete(before, a)
+	}
+	c.AllowedIPs, c.ReplaceAllowedIPs = added, len(before) > 0
+	if c.ReplaceAllowedIPs {
+		c.AllowedIPs = all
+	}
+	return c, !known || c.Endpoint != nil || len(c.AllowedIPs) > 0 || c.ReplaceAllowedIPs
+}
+
+// KernelWireGuard reports whether the kernel of this host has WireGuard.
+func KernelWireGuard() bool {
+	c, err := genetlink.Dial(nil)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_, err = c.GetFamily(unix.WG_GENL_NAME)
+	return err == nil
+}

@@ -1,0 +1,322 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/image/blobs"
+	"github.com/soukhq/souk/runtime/image/filelock"
+	"github.com/soukhq/souk/runtime/image/layer"
+)
+
+const (
+	blobsDir   = "blobs/sha256"
+	partialDir = "partial"
+	// writing is for how long a small file that has no lock may be under way.
+	writing = time.Hour
+)
+
+// Collect removes what no image needs, and then images that nobody has pinned, the least recently used first, until no
+// more than a budget of bytes is left. It returns how many it freed.
+func (s *Store) Collect(ctx context.Context, budget int64) (freed int64, err error) {
+	return s.collect(ctx, budget, nil)
+}
+
+// Prune removes all that nobody has pinned and nothing under way needs, but for images that are wanted: names, or names with
+// a digest. One that is loaded comes back from nowhere, and a registry may be away.
+func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err error) {
+	return s.collect(ctx, 0, func(all []candidate, k known) error {
+		keep := map[string]bool{}
+		for _, name := range wanted {
+			r, err := s.find(name)
+			switch {
+			case err == nil:
+				keep[r.Digest] = true
+			case !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Invalid):
+				return err
+			}
+		}
+		for i := range all {
+			all[i].fixed = all[i].fixed || keep[all[i].digest]
+		}
+		return nil
+	})
+}
+
+// Remove takes a name from an image, or, by its last name or its digest, removes the image. It is refused while the
+// image is pinned.
+func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error) {
+	return s.collect(ctx, math.MaxInt64, func(all []candidate, k known) error {
+		r, err := s.find(name)
+		if err != nil {
+			return err
+		}
+		names := k.names[r.Digest]
+		if ref, err := Parse(name); err == nil && ref.Digest == "" && len(names) > 1 {
+			return s.removeFile(namesDir, hashOf([]byte(ref.String())).Hex)
+		}
+		if owners := k.pins[r.Digest]; len(owners) > 0 {
+			return fault.New(fault.Conflict, "image_pinned",
+				"the image %s is in use by %s; destroy what uses it first", name, few(owners))
+		}
+		for i, c := range all {
+			if c.digest == r.Digest && c.fixed {
+				return fault.New(fault.Conflict, "image_pinned",
+					"the image %s is being pulled or unpacked; try again when that has ended", name)
+			} else if c.digest == r.Digest {
+				all[i].parts = nil
+			}
+		}
+		return s.removeRecord(r.Digest, names)
+	})
+}
+
+// few lists some of many.
+func few(all []string) string {
+	if len(all) > 5 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:5], ", "), len(all)-5)
+	}
+	return strings.Join(all, ", ")
+}
+
+// collect removes by a plan, after what first does to the images.
+func (s *Store) collect(ctx context.Context, budget int64, first func([]candidate, known) error) (freed int64,
+	err error) {
+	w, err := s.workshop()
+	if err != nil {
+		return 0, err
+	}
+	defer w.end() // the trees of layers are removed when others may go on already
+	return freed, s.change(ctx, func() error {
+		k, err := s.known()
+		if err != nil {
+			return err
+		}
+		busy, err := s.leased()
+		if err != nil {
+			return err
+		}
+		all, err := s.candidates(k, busy)
+		if err != nil {
+			return err
+		}
+		if first != nil {
+			if err := first(all, k); err != nil {
+				return err
+			}
+		}
+		sizes, err := s.parts(busy)
+		if err != nil {
+			return err
+		}
+		kept := func(part string) bool { return busy[filepath.Base(part)] }
+		images, parts := planCollection(all, sizes, kept, budget)
+		for _, d := range images {
+			if err := s.removeRecord(d, k.names[d]); err != nil {
+				return err
+			}
+		}
+		for _, p := range parts {
+			if err := s.removePart(w, p); err != nil {
+				return err
+			}
+			freed += sizes[p]
+		}
+		return nil
+	})
+}
+
+// candidates lists the images. One whose documents are damaged needs nothing, for it must be pulled again.
+func (s *Store) candidates(k known, busy map[string]bool) (out []candidate, err error) {
+	records, err := readDir[record](s, imagesDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		c := candidate{digest: r.Digest, fixed: len(k.pins[r.Digest]) > 0 || busy[hexOf(r.Digest)]}
+		i, err := s.read(r, k)
+		code := fault.CodeOf(err)
+		switch {
+		case err == nil:
+			c.used, c.parts = i.Used, s.needs(i)
+		case code == "image_damaged" || code == "image_blob" || code == "image_platform":
+			c.parts = []string{filepath.Join(blobsDir, hexOf(r.Digest))}
+		default:
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (s *Store) needs(i *Image) []string {
+	blob := func(h v1.Hash) string { return filepath.Join(blobsDir, h.Hex) }
+	out := []string{filepath.Join(blobsDir, hexOf(i.Digest)), blob(i.manifest.Config.Digest)}
+	for n, l := range i.manifest.Layers {
+		out = append(out, blob(l.Digest), filepath.Join(layersDir, i.chains[n].Hex),
+			filepath.Join(userLayers, i.chains[n].Hex))
+	}
+	return out
+}
+
+// parts lists what takes disk, and how much of it.
+func (s *Store) parts(busy map[string]bool) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, dir := range []string{blobsDir, partialDir, layersDir, userLayers} {
+		entries, err := os.ReadDir(s.path(dir))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, blobs.Disk(err, "read the directory of images")
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil || dir == partialDir && s.underway(info, busy) {
+				continue // it went, or somebody writes it
+			}
+			size := info.Size()
+			if e.IsDir() {
+				u, err := readJSON[unpacked](s.path(dir, e.Name(), layerRecord))
+				if size = u.Tally.Bytes; err != nil {
+					size = 0
+				}
+			}
+			out[filepath.Join(dir, e.Name())] = size
+		}
+	}
+	return out, nil
+}
+
+// underway reports whether somebody writes a file of partial.
+func (s *Store) underway(info fs.FileInfo, busy map[string]bool) bool {
+	if busy[info.Name()] {
+		return true
+	}
+	if _, is := parseDigest("sha256:" + info.Name()); !is {
+		return s.o.Now().Sub(info.ModTime()) < writing
+	}
+	l, err := filelock.Try(s.path(locksDir, "blob-"+info.Name()))
+	if err != nil || l == nil {
+		return true
+	}
+	_ = os.Remove(l.File().Name())
+	l.Release()
+	return false
+}
+
+func (s *Store) removePart(w *workshop, part string) error {
+	if strings.HasPrefix(part, "layers") {
+		err := os.Rename(s.path(part), filepath.Join(w.dir, strings.ReplaceAll(part, "/", "-")))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return blobs.Disk(err, "remove %s", part)
+		}
+		return nil
+	}
+	return s.removeFile(filepath.Split(part))
+}
+
+func (s *Store) removeRecord(digest string, names []string) error {
+	for _, n := range names {
+		if err := s.removeFile(namesDir, hashOf([]byte(n)).Hex); err != nil {
+			return err
+		}
+	}
+	return s.removeFile(imagesDir, hexOf(digest))
+}
+
+func (s *Store) removeFile(dir, name string) error {
+	if err := os.Remove(s.path(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return blobs.Disk(err, "remove %s", filepath.Join(dir, name))
+	}
+	return nil
+}
+
+// Bytes returns how many bytes the images take: blobs, unpacked layers and what is half pulled.
+func (s *Store) Bytes() (total int64, err error) {
+	sizes, err := s.parts(map[string]bool{})
+	for _, n := range sizes {
+		total += n
+	}
+	return total, err
+}
+
+// Check reads all that is kept and returns a sentence for each thing that is not what it was. Damaged blobs are
+// removed, so that the next pull brings them.
+func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
+	sizes, err := s.parts(map[string]bool{})
+	if err != nil {
+		return nil, err
+	}
+	for p := range sizes {
+		if ctx.Err() != nil {
+			return wrong, fault.Wrap(ctx.Err(), fault.Timeout, "image_canceled", "checking the images was given up")
+		}
+		var err error
+		switch dir, name := filepath.Split(p); filepath.Clean(dir) {
+		case blobsDir:
+			err = s.checkBlob(v1.Hash{Algorithm: "sha256", Hex: name})
+		case layersDir, userLayers:
+			err = s.checkLayer(p)
+		}
+		if f := fault.As(err); f != nil {
+			if f.Code != "image_damaged" && f.Code != "image_digest" {
+				return wrong, err
+			}
+			wrong = append(wrong, f.Text)
+		}
+	}
+	slices.Sort(wrong)
+	return wrong, nil
+}
+
+func (s *Store) checkBlob(h v1.Hash) error {
+	r, err := s.blobs.Open(h)
+	if fault.Is(err, fault.NotFound) {
+		return nil // it was collected meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = r.Verify()
+	if fault.CodeOf(err) == "image_damaged" {
+		if err := s.blobs.Remove(h); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *Store) checkLayer(part string) error {
+	u, err := readJSON[unpacked](s.path(part, layerRecord))
+	if errors.Is(err, fs.ErrNotExist) || isSyntax(err) {
+		return nil //nolint:nilerr // it counts for nothing, or was collected
+	}
+	if err != nil {
+		return blobs.Disk(err, "read %s", part)
+	}
+	have, err := layer.Count(s.path(part, diffDir))
+	if err != nil {
+		return err
+	}
+	if have != u.Tally {
+		return fault.New(fault.Unavailable, "image_damaged",
+			"the unpacked layer %s has %d entries and %d bytes, and was unpacked with %d and %d; remove the images "+
+				"that "+
+				"use it, and pull them "+
+				"again", filepath.Base(part), have.Entries, have.Bytes, u.Tally.Entries, u.Tally.Bytes)
+	}
+	return nil
+}

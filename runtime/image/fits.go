@@ -1,0 +1,85 @@
+package image
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/image/blobs"
+)
+
+// free is how many bytes the store's disk has left.
+func (s *Store) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.o.Dir, &st); err != nil {
+		return 0, blobs.Disk(err, "see how full the disk of the images is")
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Relieve removes images that nobody uses, the least recently used first, while less than Options.KeepFree is free. It
+// returns how many bytes it freed, and looks no further where there is enough.
+func (s *Store) Relieve(ctx context.Context) (freed int64, err error) { return s.relieve(ctx, 0) }
+
+// relieve is Relieve before n bytes are written.
+func (s *Store) relieve(ctx context.Context, n int64) (freed int64, err error) {
+	free, err := s.free()
+	lacks := n + s.o.KeepFree - free
+	if err != nil || lacks <= 0 {
+		return 0, err
+	}
+	all, err := s.Bytes()
+	if err != nil {
+		return 0, err
+	}
+	return s.Collect(ctx, max(0, all-lacks))
+}
+
+// checkFits refuses what the disk has no room for, before anything of it is written. Images that nobody uses give way.
+func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
+	if n == 0 {
+		return nil
+	}
+	if _, err := s.relieve(ctx, n); err != nil {
+		return err
+	}
+	free, err := s.free()
+	if err != nil || free >= n+s.o.KeepFree {
+		return err
+	}
+	const mb = 1 << 20
+	e := fault.New(fault.Exhausted, "image_disk", "%s takes %d MB or more, and of the %d MB that the disk of the "+
+		"images has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what,
+		(n+mb-1)/mb, free/mb, s.o.KeepFree/mb)
+	e.Scope, e.Resource = fault.ScopeHost, "disk"
+	return e
+}
+
+// dropFailed removes what was brought for nothing because the disk is full, once nothing else keeps it.
+func (s *Store) dropFailed(err error) {
+	if f := fault.As(err); f != nil && f.Code == "image_disk" && f.Kind == fault.Exhausted {
+		_, _ = s.Collect(context.Background(), math.MaxInt64) // the error is that there is no room
+	}
+}
+
+// lacking is how many bytes of an image are not here: what is to be pulled, and what is to be unpacked, which takes as
+// many as it is packed, or more.
+func (s *Store) lacking(m *v1.Manifest, chains []v1.Hash) (n int64, err error) {
+	form, err := s.form()
+	if err != nil {
+		return 0, err
+	}
+	for i, l := range m.Layers {
+		if size, there := s.blobs.Size(l.Digest); !there || size != l.Size {
+			n += l.Size
+		}
+		if _, err := readJSON[unpacked](filepath.Join(s.layerPath(form, chains[i]), layerRecord)); err != nil {
+			n += l.Size
+		}
+	}
+	return n, nil
+}

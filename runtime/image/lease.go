@@ -1,0 +1,113 @@
+package image
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/soukhq/souk/runtime/image/blobs"
+	"github.com/soukhq/souk/runtime/image/filelock"
+)
+
+// lease keeps what an operation under way needs from being collected. It ends with its process.
+type lease struct {
+	s    *Store
+	lock *filelock.Lock
+}
+
+func (s *Store) lease(ctx context.Context) (*lease, error) {
+	l := &lease{s: s}
+	return l, s.change(ctx, func() error {
+		f, err := os.CreateTemp(s.path(leasesDir), "")
+		if err != nil {
+			return blobs.Disk(err, "write in the directory of images")
+		}
+		defer f.Close()
+		l.lock, err = filelock.Try(f.Name())
+		if err != nil {
+			return blobs.Disk(err, "lock %s", f.Name())
+		}
+		return nil
+	})
+}
+
+// add keeps blobs and layers. What is not there by now may come; what is there stays.
+func (l *lease) add(ctx context.Context, all ...v1.Hash) error {
+	return l.s.change(ctx, func() error {
+		var b strings.Builder
+		for _, h := range all {
+			b.WriteString(h.Hex + "\n")
+		}
+		if _, err := l.lock.File().WriteString(b.String()); err != nil {
+			return blobs.Disk(err, "write in the directory of images")
+		}
+		return nil
+	})
+}
+
+func (l *lease) end() {
+	if l.lock != nil {
+		_ = os.Remove(l.lock.File().Name())
+		l.lock.Release()
+	}
+}
+
+// leased returns what living processes need, and removes the leases of dead ones. The store's lock is held.
+func (s *Store) leased() (map[string]bool, error) {
+	entries, err := os.ReadDir(s.path(leasesDir))
+	if err != nil {
+		return nil, blobs.Disk(err, "read the directory of images")
+	}
+	out := map[string]bool{}
+	for _, e := range entries {
+		path := filepath.Join(s.path(leasesDir), e.Name())
+		dead, err := filelock.Try(path)
+		if err != nil {
+			return nil, blobs.Disk(err, "lock %s", path)
+		}
+		if dead != nil {
+			_ = os.Remove(path)
+			dead.Release()
+			continue
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil && !os.IsNotExist(err) {
+			return nil, blobs.Disk(err, "read %s", path)
+		}
+		for h := range strings.FieldsSeq(string(raw)) {
+			out[h] = true
+		}
+	}
+	return out, nil
+}
+
+// sweep removes what dead processes left. What living ones are making stands in a directory that is locked.
+func (s *Store) sweep(ctx context.Context) error {
+	return s.change(ctx, func() error {
+		if _, err := s.leased(); err != nil {
+			return err
+		}
+		if err := s.sweepLocks(); err != nil {
+			return err
+		}
+		return s.sweepTmp()
+	})
+}
+
+func (s *Store) sweepLocks() error {
+	entries, err := os.ReadDir(s.path(locksDir))
+	if err != nil {
+		return blobs.Disk(err, "read the directory of images")
+	}
+	for _, e := range entries {
+		path := s.path(locksDir, e.Name())
+		if l, err := filelock.Try(path); err == nil && l != nil {
+			_ = os.Remove(path)
+			l.Release()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package image
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/image/blobs"
+)
+
+// Bounds on the documents of an image.
+const (
+	maxDocument = 4 << 20
+	maxLayers   = 500 // of one overlay mount, by the kernel's own bound
+	maxIndexes  = 2   // an index in an index
+)
+
+// manifestTypes are what a registry is asked for.
+var manifestTypes = []string{string(types.OCIManifestSchema1), string(types.OCIImageIndex), //nolint:gochecknoglobals // a constant
+	string(types.DockerManifestSchema2), string(types.DockerManifestList)}
+
+// HostPlatform is what this host runs.
+func HostPlatform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
+
+// document is a manifest or an index.
+type document struct {
+	manifest *v1.Manifest
+	index    *v1.IndexManifest
+}
+
+// parseDocument reads a manifest or an index. One that could be read as both is refused: who signs or scans it may
+// read the other.
+func parseDocument(raw []byte, what string) (*document, error) {
+	wrong := func(why string) error {
+		return fault.New(fault.Invalid, "image_manifest", "the manifest of %s is not one: %s; build or push the "+
+			"image again",
+			what, why)
+	}
+	var shape struct {
+		SchemaVersion int             `json:"schemaVersion"`
+		MediaType     types.MediaType `json:"mediaType"`
+		Manifests     json.RawMessage `json:"manifests"`
+		Layers        json.RawMessage `json:"layers"`
+		Config        json.RawMessage `json:"config"`
+		FSLayers      json.RawMessage `json:"fsLayers"`
+	}
+	if err := json.Unmarshal(raw, &shape); err != nil {
+		return nil, wrong("it is not JSON of its form")
+	}
+	isIndex, isManifest := shape.Manifests != nil, shape.Layers != nil || shape.Config != nil
+	switch {
+	case shape.SchemaVersion == 1 || shape.FSLayers != nil || shape.MediaType.IsSchema1():
+		return nil, fault.New(fault.Unimplemented, "image_manifest",
+			"%s is in docker's first format of images, which is given up; push it again with a docker of 2017 or "+
+				"later", what)
+	case isIndex == isManifest:
+		return nil, wrong("it has the parts of both an index and an image, or of neither")
+	case shape.MediaType.IsIndex() && !isIndex, shape.MediaType.IsImage() && !isManifest:
+		return nil, wrong("it has the parts of another type than it says")
+	}
+	var err error
+	d := &document{}
+	if isIndex {
+		d.index, err = v1.ParseIndexManifest(bytes.NewReader(raw))
+	} else {
+		d.manifest, err = v1.ParseManifest(bytes.NewReader(raw))
+	}
+	if err != nil {
+		return nil, wrong(fault.Clip(err.Error(), 200))
+	}
+	if d.manifest != nil {
+		return d, checkManifest(d.manifest, wrong)
+	}
+	for _, m := range d.index.Manifests {
+		if err := blobs.Check(m.Digest); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func checkManifest(m *v1.Manifest, wrong func(string) error) error {
+	if len(m.Layers) > maxLayers {
+		return wrong(fmt.Sprintf("it has %d layers, and no more than %d can be mounted", len(m.Layers), maxLayers))
+	}
+	if !m.Config.MediaType.IsConfig() && m.Config.MediaType != "" {
+		return wrong(fmt.Sprintf("it is of another kind of thing (%q) than a container's image",
+			fault.Clip(string(m.Config.MediaType), 100)))
+	}
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if err := blobs.Check(d.Digest); err != nil {
+			return err
+		}
+		if d.Size < 0 {
+			return wrong("one of its sizes is below 0")
+		}
+	}
+	if m.Config.Size > maxDocument {
+		return wrong(fmt.Sprintf("its config has more than %d bytes", maxDocument))
+	}
+	for _, l := range m.Layers {
+		if !isLayerType(l.MediaType) {
+			return wrong(fmt.Sprintf("a layer is of the type %q, which souk cannot unpack",
+				fault.Clip(string(l.MediaType), 100)))
+		}
+	}
+	return nil
+}
+
+// Types of layers that the library has no names for.
+const (
+	dockerZstd        types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd" // buildx writes it
+	dockerForeign     types.MediaType = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+	ociRestrictedZstd types.MediaType = "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"
+)
+
+// isLayerType reports whether a layer of the type can be unpacked. Its compression is read from its content.
+func isLayerType(t types.MediaType) bool {
+	switch t {
+	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.OCIRestrictedLayer,
+		types.OCIUncompressedRestrictedLayer, types.DockerLayer, types.DockerUncompressedLayer,
+		types.DockerForeignLayer, dockerZstd, dockerForeign, ociRestrictedZstd:
+		return true
+	}
+	return false
+}
+
+// choose returns the image of an index that is for a platform.
+func choose(index *v1.IndexManifest, want v1.Platform, what string) (v1.Descriptor, error) {
+	best, at := 0, -1
+	var there []string
+	for i, m := range index.Manifests {
+		if m.Platform == nil {
+			if len(index.Manifests) == 1 {
+				return m, nil // its config says for what it is, and is looked at
+			}
+			continue
+		}
+		if m.Platform.OS == "unknown" { // attestations and the like
+			continue
+		}
+		if name := m.Platform.String(); !slices.Contains(there, name) {
+			there = append(there, name)
+		}
+		if fit := fits(*m.Platform, want); fit > best {
+			best, at = fit, i
+		}
+	}
+	if at < 0 {
+		return v1.Descriptor{}, foreign(what, there, want)
+	}
+	return index.Manifests[at], nil
+}
+
+// fits says how well an image's platform is what is wanted: 0 is not at all.
+func fits(have, want v1.Platform) int {
+	if have.OS != want.OS || have.Architecture != want.Architecture {
+		return 0
+	}
+	plain := map[string]string{"arm64": "v8", "amd64": "v1", "arm": "v7"}[have.Architecture]
+	switch {
+	case have.Variant == want.Variant:
+		return 4
+	case want.Variant != "":
+		return 0
+	case have.Variant == plain:
+		return 3
+	case have.Architecture == "arm" && (have.Variant == "v6" || have.Variant == "v5"):
+		return 2
+	}
+	return 0 // amd64/v3, say: this host's processor may lack what it takes
+}
+
+func foreign(what string, there []string, want v1.Platform) error {
+	for i := range there {
+		there[i] = fault.Clip(there[i], 40)
+	}
+	list := strings.Join(there[:min(20, len(there))], ", ")
+	if list == "" {
+		list = "no platform at all"
+	}
+	return fault.New(fault.Precondition, "image_platform",
+		"%s is for %s, and this host is %s; build it for that, or run it on a worker of another kind", what, list, want)
+}
+
+// Config is what an image says of how it is run.
+type Config struct {
+	Entrypoint   []string          `json:"entrypoint,omitempty"`
+	Cmd          []string          `json:"cmd,omitempty"`
+	Env          []string          `json:"env,omitempty"`
+	User         string            `json:"user,omitempty"`
+	WorkDir      string            `json:"workdir,omitempty"`
+	StopSignal   string            `json:"stop_signal,omitempty"`
+	ExposedPorts []string          `json:"exposed_ports,omitempty"` // "80/tcp", sorted
+	Volumes      []string          `json:"volumes,omitempty"`       // sorted
+	Labels       map[string]string `json:"labels,omitempty"`
+}
+
+// parseConfig reads an image's config and checks it against its manifest and the host.
+func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Config, []v1.Hash, error) {
+	file, err := v1.ParseConfigFile(bytes.NewReader(raw))
+	wrong := func(why string) (Config, []v1.Hash, error) {
+		return Config{}, nil, fault.New(fault.Invalid, "image_config",
+			"the config of %s is not one: %s; build or push the image again", what, why)
+	}
+	if err != nil {
+		return wrong(fault.Clip(err.Error(), 200))
+	}
+	if len(file.RootFS.DiffIDs) != len(m.Layers) {
+		return wrong(fmt.Sprintf("it has %d layers, and the manifest has %d", len(file.RootFS.DiffIDs), len(m.Layers)))
+	}
+	for _, d := range file.RootFS.DiffIDs {
+		if err := blobs.Check(d); err != nil {
+			return Config{}, nil, err
+		}
+	}
+	if p := file.Platform(); p != nil && p.Architecture != "" && fits(*p, want) == 0 {
+		return Config{}, nil, foreign(what, []string{p.String()}, want)
+	}
+	c := file.Config
+	all := slices.Concat(c.Entrypoint, c.Cmd, c.Env, []string{c.User, c.WorkingDir, c.StopSignal})
+	if slices.ContainsFunc(all, func(s string) bool { return strings.ContainsRune(s, 0) }) {
+		return wrong("there is a zero byte in its command, environment, user or directory")
+	}
+	if len(c.Entrypoint) == 1 && c.Entrypoint[0] == "" { // how a Dockerfile clears that of the image it begins with
+		c.Entrypoint = nil
+	}
+	out := Config{Entrypoint: c.Entrypoint, Cmd: c.Cmd, Env: c.Env, User: c.User, WorkDir: c.WorkingDir,
+		StopSignal: c.StopSignal, Labels: c.Labels, ExposedPorts: sortedKeys(c.ExposedPorts),
+		Volumes: sortedKeys(c.Volumes)}
+	return out, file.RootFS.DiffIDs, nil
+}
+
+func sortedKeys(m map[string]struct{}) (out []string) {
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// chains returns what each layer is known by on disk: itself and all that are below it, for what a layer's links and
+// whiteouts mean depends on those.
+func chains(diffIDs []v1.Hash) []v1.Hash {
+	out := make([]v1.Hash, len(diffIDs))
+	for i, d := range diffIDs {
+		out[i] = d
+		if i > 0 {
+			out[i] = hashOf([]byte(out[i-1].String() + " " + d.String()))
+		}
+	}
+	return out
+}
+
+func hashOf(raw []byte) v1.Hash {
+	sum := sha256.Sum256(raw)
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+}

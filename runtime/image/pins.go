@@ -1,0 +1,74 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/image/blobs"
+)
+
+// pin says that somebody needs an image.
+type pin struct {
+	Owner  string `json:"owner"`
+	Digest string `json:"digest"`
+}
+
+func pinFile(owner, digest string) string { return hashOf([]byte(owner + "\n" + digest)).Hex }
+
+// Pin keeps an image until its owner, a machine say, unpins it. It is on disk when Pin returns. Pinning again is
+// nothing new.
+func (s *Store) Pin(ctx context.Context, name, owner string) error {
+	if owner == "" || len(owner) > 256 {
+		return fault.New(fault.Invalid, "image_pin", "a pin needs an owner of 1 to 256 bytes, such as a machine's id")
+	}
+	return s.change(ctx, func() error {
+		r, err := s.find(name)
+		if err != nil {
+			return err
+		}
+		s.touch(r.Digest)
+		if _, err := os.Lstat(s.path(pinsDir, pinFile(owner, r.Digest))); err == nil {
+			return nil
+		}
+		return s.writeFile(pinsDir, pinFile(owner, r.Digest), pin{Owner: owner, Digest: r.Digest})
+	})
+}
+
+// PinOnly is Pin, and takes back what else the owner has pinned. There is no moment at which neither is.
+func (s *Store) PinOnly(ctx context.Context, name, owner string) error {
+	if err := s.Pin(ctx, name, owner); err != nil {
+		return err
+	}
+	return s.change(ctx, func() error {
+		r, err := s.find(name)
+		if err != nil {
+			return err
+		}
+		return s.unpin(owner, r.Digest)
+	})
+}
+
+// Unpin takes back all pins of an owner. That there are none is no error: it is so.
+func (s *Store) Unpin(ctx context.Context, owner string) error {
+	return s.change(ctx, func() error { return s.unpin(owner, "") })
+}
+
+// unpin takes back an owner's pins, but that of one digest. The store is this process's to change.
+func (s *Store) unpin(owner, but string) error {
+	all, err := readDir[pin](s, pinsDir)
+	if err != nil {
+		return err
+	}
+	for file, p := range all {
+		if p.Owner != owner || p.Digest == but {
+			continue
+		}
+		if err := os.Remove(s.path(pinsDir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return blobs.Disk(err, "unpin an image of %s", owner)
+		}
+	}
+	return nil
+}

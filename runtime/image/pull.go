@@ -1,0 +1,280 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime/image/blobs"
+)
+
+// PullOptions are one pull's.
+type PullOptions struct {
+	Progress func(Progress) // called one at a time; it must not block
+}
+
+// pull is one pull under way.
+type pull struct {
+	s     *Store
+	ref   machine.ImageRef
+	o     PullOptions
+	lease *lease
+	mu    sync.Mutex // of the caller's Progress
+}
+
+// Pull brings the image that a name means at its registry. With a digest in the name no registry is asked for what is
+// here. A pull that was interrupted goes on where it was.
+// Where the disk is too full for it nothing of it stays.
+func (s *Store) Pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
+	i, err := s.pull(ctx, name, o)
+	s.dropFailed(err)
+	return i, err
+}
+
+func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
+	ref, err := Parse(name)
+	if err != nil {
+		return nil, err
+	}
+	only, err := s.one(ctx, "pull", hashOf([]byte(ref.String())).Hex)
+	if err != nil {
+		return nil, err
+	}
+	defer only.Release()
+	if ref.Digest != "" {
+		if i, err := s.whole(name); i != nil || err != nil {
+			return i, err
+		}
+	}
+	l, err := s.lease(ctx)
+	defer l.end()
+	if err != nil {
+		return nil, err
+	}
+	p := &pull{s: s, ref: ref, o: o, lease: l}
+	r, err := p.bring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if ref.Digest == "" {
+		names = []string{ref.String()}
+	}
+	if err := s.keep(ctx, r, names); err != nil {
+		return nil, err
+	}
+	s.touch(r.Digest)
+	i, err := s.Get(r.Digest)
+	if err == nil && s.o.Budget > 0 {
+		_, err = s.Collect(ctx, s.o.Budget)
+	}
+	return i, err
+}
+
+// whole returns an image of which all is here; nil: something is missing.
+func (s *Store) whole(name string) (*Image, error) {
+	i, err := s.Get(name)
+	switch {
+	case fault.Is(err, fault.NotFound) || fault.CodeOf(err) == "image_damaged":
+		return nil, nil //nolint:nilerr // it is brought anew
+	case err != nil:
+		return nil, err
+	}
+	for _, l := range i.manifest.Layers {
+		if size, there := s.blobs.Size(l.Digest); !there || size != l.Size {
+			return nil, nil
+		}
+	}
+	s.touch(i.Digest)
+	return i, nil
+}
+
+// bring gets whatever is missing of the image.
+func (p *pull) bring(ctx context.Context) (r record, err error) {
+	r.Source = p.ref.Registry + "/" + p.ref.Repository
+	manifest, digest, err := p.resolve(ctx, &r)
+	if err != nil {
+		return r, err
+	}
+	r.Digest = digest.String()
+	all := []v1.Hash{digest, manifest.Config.Digest}
+	for _, l := range manifest.Layers {
+		all = append(all, l.Digest)
+	}
+	if err := p.lease.add(ctx, all...); err != nil {
+		return r, err
+	}
+	// The config first: it says whether the image is for this host.
+	if err := p.blob(ctx, manifest.Config); err != nil {
+		return r, err
+	}
+	raw, err := p.s.blobs.Read(manifest.Config.Digest, maxDocument)
+	if err != nil {
+		return r, err
+	}
+	_, diffIDs, err := parseConfig(raw, manifest, p.s.o.Platform, p.ref.String())
+	if err != nil {
+		return r, err
+	}
+	lacks, err := p.s.lacking(manifest, chains(diffIDs))
+	if err == nil {
+		err = p.s.checkFits(ctx, lacks, "the image "+p.ref.String())
+	}
+	if err != nil {
+		return r, err
+	}
+	for _, l := range manifest.Layers { // so that who is told knows from the beginning how much there is
+		p.say(Progress{Blob: l.Digest.String(), Size: l.Size})
+	}
+	g, within := errgroup.WithContext(ctx)
+	g.SetLimit(p.s.o.Parallel)
+	for _, l := range slices.CompactFunc(slices.Clone(manifest.Layers), func(a, b v1.Descriptor) bool {
+		return a.Digest == b.Digest
+	}) {
+		g.Go(func() error { return p.blob(within, l) })
+	}
+	return r, g.Wait()
+}
+
+// resolve returns the manifest that the name means on this host's platform.
+func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, error) {
+	ref := p.ref
+	for depth := 0; ; depth++ {
+		raw, h, err := p.document(ctx, ref)
+		if err != nil {
+			return nil, h, err
+		}
+		d, err := parseDocument(raw, p.ref.String())
+		if err != nil {
+			return nil, h, err
+		}
+		if d.manifest != nil {
+			// Its lease comes before it is there, so that nobody finds it and collects it.
+			if err := p.lease.add(ctx, h); err != nil {
+				return nil, h, err
+			}
+			_, err := p.s.blobs.Put(raw)
+			return d.manifest, h, err
+		}
+		if depth == maxIndexes {
+			return nil, h, fault.New(fault.Invalid, "image_manifest",
+				"%s is an index of indexes of indexes; push the image itself", p.ref)
+		}
+		if depth == 0 {
+			r.Index = h.String()
+		}
+		chosen, err := choose(d.index, p.s.o.Platform, p.ref.String())
+		if err != nil {
+			return nil, h, err
+		}
+		ref = machine.ImageRef{Registry: ref.Registry, Repository: ref.Repository, Digest: chosen.Digest.String()}
+	}
+}
+
+// document returns a manifest or an index: from here if it has a digest and is here, else from the registry.
+func (p *pull) document(ctx context.Context, ref machine.ImageRef) ([]byte, v1.Hash, error) {
+	want, pinned := parseDigest(ref.Digest)
+	if pinned {
+		if raw, err := p.s.blobs.Read(want, maxDocument); err == nil {
+			return raw, want, nil
+		}
+	}
+	doc, err := p.s.remote.Manifest(ctx, ref, maxDocument, manifestTypes)
+	if err != nil {
+		return nil, want, err
+	}
+	have := hashOf(doc.Raw)
+	if pinned && have != want {
+		return nil, want, fault.New(fault.Invalid, "image_digest",
+			"the registry of %s sent something else as its manifest: it has the digest %s; nothing of it was "+
+				"kept", ref, have)
+	}
+	return doc.Raw, have, nil
+}
+
+// blob brings one blob, unless it is here. Others who want the same one wait.
+func (p *pull) blob(ctx context.Context, d v1.Descriptor) error {
+	only, err := p.s.one(ctx, "blob", d.Digest.Hex)
+	if err != nil {
+		return err
+	}
+	defer only.Release()
+	if size, there := p.s.blobs.Size(d.Digest); there {
+		if p.s.sound(d, size) {
+			p.say(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size, Here: true})
+			return nil
+		}
+		if err := p.s.blobs.Remove(d.Digest); err != nil {
+			return err
+		}
+	}
+	to, err := p.s.blobs.Partial(d.Digest, d.Size)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := p.s.remote.Fetch(ctx, p.ref, d.Digest, d.Size, &counted{Partial: to, p: p, d: d}); err != nil {
+		return err
+	}
+	p.say(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size})
+	return nil
+}
+
+// sound reports whether a blob that is here is what it should be: small ones are read, of large ones the size is
+// compared, for they are verified when they are unpacked.
+func (s *Store) sound(d v1.Descriptor, size int64) bool {
+	if size != d.Size {
+		return false
+	}
+	if size > maxDocument {
+		return true
+	}
+	_, err := s.blobs.Read(d.Digest, maxDocument)
+	return err == nil
+}
+
+func (p *pull) say(x Progress) {
+	if p.o.Progress == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.o.Progress(x)
+}
+
+// counted is a partial blob whose growth is said.
+type counted struct {
+	*blobs.Partial
+	p *pull
+	d v1.Descriptor
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Partial.Write(b)
+	c.p.say(Progress{Blob: c.d.Digest.String(), Done: c.Offset(), Size: c.d.Size})
+	return n, err
+}
+
+// refetch brings a blob anew that was damaged, if it is known from where.
+func (s *Store) refetch(ctx context.Context, i *Image, d v1.Descriptor) error {
+	if err := s.blobs.Remove(d.Digest); err != nil {
+		return err
+	}
+	if i.source == "" {
+		return fault.New(fault.Unavailable, "image_damaged",
+			"the blob %s of the image %s was damaged on disk and was removed; load the image from its file "+
+				"again", d.Digest,
+			i.Digest)
+	}
+	ref, err := Parse(fmt.Sprintf("%s@%s", i.source, i.Digest))
+	if err != nil {
+		return err
+	}
+	return (&pull{s: s, ref: ref}).blob(ctx, d)
+}

@@ -1,0 +1,253 @@
+// Package remote reads manifests and blobs from registries: their mirrors first, with credentials where some are
+// configured, and goes on with a blob where it was cut.
+//
+// A registry is a stranger. It is believed nothing that a digest does not show; it may not hang, trickle, send more than
+// it said, or send souk elsewhere inside the network: what it names (a token's realm, a redirect) is asked only where
+// guard.go lets it, never in clear after TLS, and a redirect gets no credentials.
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/machine"
+)
+
+const (
+	idleDefault  = 30 * time.Second
+	wholeDefault = time.Minute      // for one answer that is a document, with its token and redirects
+	slowest      = 16 << 10         // bytes a second of a blob, below which a registry trickles
+	attempts     = 4                // at one thing, without a byte of progress
+	reconnects   = 1000             // for one blob, with progress
+	longestWait  = 60 * time.Second // that a registry may ask for by Retry-After; more is the caller's to decide
+	dialTimeout  = 10 * time.Second
+)
+
+// Options is what a client is made of. The zero value asks registries themselves, over TLS, without credentials.
+type Options struct {
+	Registries  map[string]Registry                        // by the registry's name in references
+	Credentials func(registry string) (Credentials, error) // nil: none
+	Idle        time.Duration                              // without a byte for so long a registry hangs; 0: 30 s
+	Whole       time.Duration                              // for a whole document, and a blob's bytes beside; 0: 1 min
+	Roots       *x509.CertPool                             // nil: the host's
+	Wait        func(context.Context, time.Duration) error // between attempts; nil: by the clock
+}
+
+// Registry is what is configured for one registry.
+type Registry struct {
+	Mirrors   []string // HOST[:PORT] or URL, asked before the registry, in this order; http only by an URL that says so
+	PlainHTTP bool     // without TLS; loopback addresses need no configuring
+}
+
+// Client asks registries. Its methods may be called from many goroutines.
+type Client struct {
+	o      Options
+	direct *http.Client // for registries themselves
+
+	mu      sync.Mutex
+	tokens  map[string]string      // by endpoint and repository
+	guarded map[limit]*http.Client // for what registries name; at most maxLimits
+}
+
+// New makes a client.
+func New(o Options) *Client {
+	if o.Idle == 0 {
+		o.Idle = idleDefault
+	}
+	if o.Wait == nil {
+		o.Wait = pauseFor
+	}
+	if o.Credentials == nil {
+		o.Credentials = func(string) (Credentials, error) { return Credentials{}, nil }
+	}
+	if o.Whole == 0 {
+		o.Whole = wholeDefault
+	}
+	c := &Client{o: o, tokens: map[string]string{}, guarded: map[limit]*http.Client{}}
+	c.direct = c.httpClient(nil)
+	return c
+}
+
+// Close closes the connections that nobody uses.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.direct.CloseIdleConnections()
+	for _, g := range c.guarded {
+		g.CloseIdleConnections()
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+var pause = backoff.Doubling{Base: 200 * time.Millisecond, Most: 10 * time.Second} //nolint:gochecknoglobals // a constant
+
+// httpClient makes a client that connects as far as a limit lets it; without one it is for a registry itself. It follows
+// no redirects by itself.
+func (c *Client) httpClient(of *limit) *http.Client {
+	g := &guard{limit: of, dialer: net.Dialer{Timeout: dialTimeout}}
+	t := &http.Transport{Proxy: g.proxy, DialContext: g.dial, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: dialTimeout,
+		DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS12}}
+	return &http.Client{Transport: t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// named returns the client for what a registry at an address names.
+func (c *Client) named(by netip.Addr) *http.Client {
+	of := limitOf(by)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	client := c.guarded[of]
+	if client == nil {
+		if len(c.guarded) == maxLimits {
+			for _, g := range c.guarded {
+				g.CloseIdleConnections()
+			}
+			clear(c.guarded)
+		}
+		client = c.httpClient(&of)
+		c.guarded[of] = client
+	}
+	return client
+}
+
+// endpoint is one address at which a registry's content can be asked for.
+type endpoint struct {
+	name   string // as people write it
+	base   string // URL up to /v2
+	host   string
+	mirror bool
+}
+
+func (e endpoint) plain() bool { return strings.HasPrefix(e.base, "http:") }
+
+// endpoints returns where to ask for a registry's content, the registry itself last.
+func (c *Client) endpoints(registry string) []endpoint {
+	conf := c.o.Registries[registry]
+	var all []endpoint
+	for _, m := range conf.Mirrors {
+		e := endpointOf(strings.TrimSuffix(m, "/"), false)
+		e.mirror = true
+		all = append(all, e)
+	}
+	host := registry
+	if registry == "docker.io" {
+		host = "registry-1.docker.io"
+	}
+	e := endpointOf(host, conf.PlainHTTP)
+	e.name = registry
+	return append(all, e)
+}
+
+func endpointOf(address string, plain bool) endpoint {
+	scheme, rest, named := strings.Cut(address, "://")
+	if !named {
+		scheme, rest = "https", address
+		if plain || isLoopback(address) {
+			scheme = "http"
+		}
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return endpoint{name: address, base: scheme + "://" + rest + "/v2", host: host}
+}
+
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return a.IsLoopback()
+	}
+	return host == "localhost"
+}
+
+// Document is a manifest or an index as the registry sent it.
+type Document struct {
+	Raw       []byte
+	MediaType string
+}
+
+// Manifest asks for what a reference names: its digest if it has one, else its tag.
+func (c *Client) Manifest(ctx context.Context, ref machine.ImageRef, most int64, types []string) (*Document, error) {
+	name := ref.Digest
+	if name == "" {
+		name = ref.Tag
+	}
+	var doc *Document
+	err := c.each(ctx, ref, func(e endpoint) error {
+		return c.repeat(ctx, func() (bool, error) {
+			q := question{endpoint: e, repository: ref.Repository, path: "/manifests/" + name,
+				accept: strings.Join(types, ", "), what: fmt.Sprintf("the image %s", ref)}
+			var err error
+			doc, err = c.document(ctx, q, most)
+			return false, err
+		})
+	})
+	return doc, err
+}
+
+// each tries the mirrors, then the registry, whose error is the one that is returned.
+func (c *Client) each(ctx context.Context, ref machine.ImageRef, try func(endpoint) error) error {
+	var mirrors []string
+	for _, e := range c.endpoints(ref.Registry) {
+		err := try(e)
+		switch f := fault.As(err); {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, f.Code == "image_disk":
+			return err
+		case e.mirror:
+			mirrors = append(mirrors, fmt.Sprintf("%s (%v)", e.name, err))
+		case len(mirrors) > 0:
+			with := *f
+			with.Text = fmt.Sprintf("%s; its mirrors did not help either: %s", f.Text, strings.Join(mirrors, "; "))
+			return &with
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// repeat does something again that failed for a reason that may pass, as long as it makes progress or a few times.
+func (c *Client) repeat(ctx context.Context, do func() (progress bool, err error)) error {
+	for tries, all := 0, 0; ; all++ {
+		progress, err := do()
+		if err == nil {
+			return nil
+		}
+		if progress {
+			tries = 0
+		}
+		f := fault.As(err)
+		passes := f.Kind == fault.Unavailable && f.Code != "image_disk" ||
+			f.Kind == fault.Timeout && f.Code != "registry_slow" // it would trickle again
+		if tries++; ctx.Err() != nil || !passes || tries >= attempts || all >= reconnects ||
+			f.RetryAfter > longestWait {
+			return err
+		}
+		if waited := c.o.Wait(ctx, max(f.RetryAfter, pause.After(tries-1))); waited != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/image/blobs"
+	"github.com/soukhq/souk/runtime/image/layer"
+)
+
+// Root is what a machine's file system is mounted from.
+type Root struct {
+	Image  *Image
+	Lower  []string // for overlayfs, the topmost first
+	Xattrs bool     // overlayfs needs its option userxattr
+}
+
+// unpacked is what is kept beside an unpacked layer. A layer without it is none.
+type unpacked struct {
+	Tally      layer.Tally `json:"tally"`
+	OpaqueRoot bool        `json:"opaque_root,omitempty"`
+}
+
+const (
+	layersDir   = "layers"      // by chain
+	userLayers  = "layers.user" // the same by a process that is not root
+	diffDir     = "diff"
+	layerRecord = "layer.json"
+)
+
+// Unpack unpacks the layers of an image that are not unpacked yet. Whoever uses what it returns has the image pinned,
+// else it may be collected.
+// Where the disk is full images that nobody uses give way.
+func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
+	r, err := s.unpack(ctx, name)
+	if f := fault.As(err); f == nil || f.Code != "image_disk" || f.Kind != fault.Exhausted {
+		return r, err
+	}
+	_, l, uerr := s.using(ctx, name) // it is none of those that go
+	defer l.end()
+	if uerr != nil {
+		return r, err
+	}
+	if freed, perr := s.Collect(ctx, 0); freed == 0 || perr != nil {
+		return r, err
+	}
+	return s.unpack(ctx, name)
+}
+
+func (s *Store) unpack(ctx context.Context, name string) (*Root, error) {
+	form, err := s.form()
+	if err != nil {
+		return nil, err
+	}
+	i, l, err := s.using(ctx, name)
+	defer l.end()
+	if err != nil {
+		return nil, err
+	}
+	out := &Root{Image: i, Xattrs: form.User()}
+	for n := range i.Layers {
+		u, err := s.layer(ctx, i, n, out.Lower, form)
+		if err != nil {
+			return nil, err
+		}
+		if u.OpaqueRoot {
+			out.Lower = nil
+		}
+		out.Lower = append([]string{filepath.Join(s.layerPath(form, i.chains[n]), diffDir)}, out.Lower...)
+	}
+	s.touch(i.Digest)
+	return out, nil
+}
+
+// using returns an image and keeps all of it from being collected until the lease ends, also when there is an error.
+func (s *Store) using(ctx context.Context, name string) (*Image, *lease, error) {
+	l, err := s.lease(ctx)
+	if err != nil {
+		return nil, l, err
+	}
+	i, err := s.Get(name)
+	if err != nil {
+		return nil, l, err
+	}
+	all := append([]v1.Hash{i.manifest.Config.Digest, {Hex: hexOf(i.Digest)}}, i.chains...)
+	for _, d := range i.manifest.Layers {
+		all = append(all, d.Digest)
+	}
+	if err := l.add(ctx, all...); err != nil {
+		return nil, l, err
+	}
+	i, err = s.Get(name) // still, now that it stays
+	return i, l, err
+}
+
+// form returns how layers are written in this store.
+func (s *Store) form() (layer.Form, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probed != nil {
+		return *s.probed, nil
+	}
+	w, err := s.workshop() // which is swept, should this process be killed
+	if err != nil {
+		return layer.Form{}, err
+	}
+	defer w.end()
+	f, err := layer.Probe(w.dir)
+	if err != nil {
+		return f, err
+	}
+	s.probed = &f
+	return f, nil
+}
+
+func (s *Store) layerPath(f layer.Form, chain v1.Hash) string {
+	if f.User() {
+		return s.path(userLayers, chain.Hex)
+	}
+	return s.path(layersDir, chain.Hex)
+}
+
+// layer makes one layer's directory, on those below it, unless it is there.
+func (s *Store) layer(ctx context.Context, i *Image, n int, lower []string, form layer.Form) (unpacked, error) {
+	dir := s.layerPath(form, i.chains[n])
+	only, err := s.one(ctx, "layer", i.chains[n].Hex)
+	if err != nil {
+		return unpacked{}, err
+	}
+	defer only.Release()
+	u, err := readJSON[unpacked](filepath.Join(dir, layerRecord))
+	if err == nil {
+		return u, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !isSyntax(err) {
+		return u, blobs.Disk(err, "read %s", dir)
+	}
+	w, err := s.workshop()
+	if err != nil {
+		return u, err
+	}
+	defer w.end()
+	tmp := filepath.Join(w.dir, diffDir)
+	err = s.tar(ctx, i, n, func(in *layer.Stream) error {
+		removeTree(tmp) // of an attempt with a damaged blob
+		if err := os.Mkdir(tmp, 0o755); err != nil {
+			return blobs.Disk(err, "make a layer's directory")
+		}
+		r, err := layer.Unpack(ctx, in, tmp, lower, layer.Options{Limits: s.o.Limits, Form: form})
+		u = unpacked{Tally: r.Tally, OpaqueRoot: r.OpaqueRoot}
+		return err
+	})
+	if err != nil {
+		return u, err
+	}
+	return u, s.settle(w, dir, u)
+}
+
+// settle makes an unpacked layer durable, and then one that counts.
+func (s *Store) settle(w *workshop, dir string, u unpacked) error {
+	removeTree(dir) // a layer without its record, which no process left: it was damaged
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return blobs.Disk(err, "make the directory of layers")
+	}
+	raw, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, layerRecord), raw, 0o600); err != nil {
+		return blobs.Disk(err, "unpack a layer")
+	}
+	f, err := os.Open(w.dir)
+	if err != nil {
+		return blobs.Disk(err, "unpack a layer")
+	}
+	defer f.Close()
+	// All files of it: after a loss of power none of a layer that counts may be empty.
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return blobs.Disk(err, "unpack a layer")
+	}
+	if err := os.Rename(w.dir, dir); err != nil {
+		return blobs.Disk(err, "unpack a layer")
+	}
+	if err := blobs.SyncDir(filepath.Dir(dir)); err != nil {
+		return blobs.Disk(err, "unpack a layer")
+	}
+	return nil
+}
+
+// tar calls use with a layer's tar, and says afterwards whether that was what the image says. A blob that is damaged is
+// brought anew, once.
+func (s *Store) tar(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
+	err := s.tarOnce(ctx, i, n, use)
+	if code := fault.CodeOf(err); code != "image_damaged" && code != "image_blob" {
+		return err
+	}
+	if err := s.refetch(ctx, i, i.manifest.Layers[n]); err != nil {
+		return err
+	}
+	return s.tarOnce(ctx, i, n, use)
+}
+
+// mend brings a layer's blob anew if it is damaged.
+func (s *Store) mend(ctx context.Context, i *Image, n int) error {
+	blob, err := s.blobs.Open(i.manifest.Layers[n].Digest)
+	if err == nil {
+		err = blob.Verify()
+		_ = blob.Close()
+	}
+	if code := fault.CodeOf(err); code == "image_damaged" || code == "image_blob" {
+		return s.refetch(ctx, i, i.manifest.Layers[n])
+	}
+	return err
+}
+
+func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
+	blob, err := s.blobs.Open(i.manifest.Layers[n].Digest)
+	if err != nil {
+		return err
+	}
+	defer blob.Close()
+	in := layer.NewStream(ctx, blob, s.o.Limits, blob.Count)
+	err = use(in)
+	_ = in.Close()
+	if k := fault.KindOf(err); err != nil && k != fault.Invalid {
+		return err
+	}
+	// That what was read is no layer may be the disk's doing.
+	if err := blob.Verify(); err != nil {
+		return err
+	}
+	if err != nil {
+		f := *fault.As(err)
+		f.Text = fmt.Sprintf("the image %s cannot be unpacked: %s", i.name(), f.Text)
+		return &f
+	}
+	if have := in.DiffID(); have.String() != i.Layers[n].DiffID {
+		return fault.New(fault.Invalid, "image_layer",
+			"the image %s cannot be unpacked: its layer %s has the tar %s, and its config says %s; build or push it "+
+				"again",
+			i.name(), i.Layers[n].Digest, have, i.Layers[n].DiffID)
+	}
+	return nil
+}
+
+// name returns what people call the image.
+func (i *Image) name() string {
+	if len(i.Names) > 0 {
+		return i.Names[0]
+	}
+	return i.Digest
+}
+
+// Flatten unpacks all of an image into a directory that is not there yet: for file systems and kernels without
+// overlayfs. What an earlier attempt left beside it is removed.
+func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
+	i, l, err := s.using(ctx, name)
+	defer l.end()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return nil, fault.New(fault.Conflict, "image_directory",
+			"%s is there already; name a directory that is not", dir)
+	}
+	part := dir + ".part"
+	removeTree(part)
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return nil, blobs.Disk(err, "make the directory %s", part)
+	}
+	done := false
+	defer func() {
+		if !done {
+			removeTree(part)
+		}
+	}()
+	form := layer.Form{Owners: os.Geteuid() == 0}
+	for n := range i.Layers {
+		// A layer must not be applied twice, as it would be if its blob turned out to be damaged in the middle.
+		if err := s.mend(ctx, i, n); err != nil {
+			return nil, err
+		}
+		if err := s.tarOnce(ctx, i, n, func(in *layer.Stream) error {
+			_, err := layer.Apply(ctx, in, part, layer.Options{Limits: s.o.Limits, Form: form})
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.Open(part)
+	if err == nil {
+		err = unix.Syncfs(int(f.Fd()))
+		_ = f.Close()
+	}
+	if err == nil {
+		err = os.Rename(part, dir)
+	}
+	if err == nil {
+		err = blobs.SyncDir(filepath.Dir(dir))
+	}
+	if err != nil {
+		return nil, blobs.Disk(err, "flatten the image into %s", dir)
+	}
+	done = true
+	s.touch(i.Digest)
+	return i, nil
+}

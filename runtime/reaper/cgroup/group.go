@@ -1,0 +1,335 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/runtime/devices"
+)
+
+// Limits of one machine. Zero means no limit.
+type Limits struct {
+	CPUMilli  int64 `json:"cpu,omitempty"`    // thousandths of a core: a quota, or with Shared a weight
+	Shared    bool  `json:"shared,omitempty"` // may use more when others leave it
+	MemoryMiB int64 `json:"memory,omitempty"`
+	SwapMiB   int64 `json:"swap"` // -1: no statement
+	PIDs      int64 `json:"pids,omitempty"`
+
+	Denied devices.Denied `json:"denied,omitempty"` // what it may not use; Deny sets it, and no other method
+}
+
+const period = 100_000 // microseconds of one CPU quota period
+
+// Group is one machine's directories.
+type Group struct {
+	t    *Tree
+	name string
+}
+
+// Group names a group. Nothing is made.
+func (t *Tree) Group(name string) Group { return Group{t, name} }
+
+// Name is the group's directory in each hierarchy.
+func (g Group) Name() string { return g.name }
+
+// Make creates the group in every hierarchy, without limits. It is idempotent. On an error nothing stays.
+func (g Group) Make() error {
+	for _, dir := range g.t.dirs() {
+		if err := mkdirs(filepath.Join(dir, g.name)); err != nil {
+			return errors.Join(fmt.Errorf("make a cgroup: %w", err), g.Remove())
+		}
+	}
+	return nil
+}
+
+// Limit gives a group that has no limits some.
+func (g Group) Limit(l Limits) error { return g.set(g.settings(l)) }
+
+// Change gives a group other limits than it has. It must be empty.
+func (g Group) Change(l Limits) error {
+	return g.set(append(g.unlimited(), g.settings(l)...))
+}
+
+func (g Group) set(all []setting) error {
+	for _, s := range all {
+		if err := write(s.path, s.value); err != nil {
+			if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EINVAL)) {
+				continue
+			}
+			return fmt.Errorf("limit a cgroup with %s=%s: %w", filepath.Base(s.path), s.value, err)
+		}
+	}
+	return nil
+}
+
+// unlimited are the settings of a new group. Swap comes before memory, whose limit the kernel keeps below it.
+func (g Group) unlimited() []setting {
+	var out []setting
+	for _, c := range []struct {
+		controller, v1, value1, v2, value2 string
+		optional                           bool
+	}{
+		{"cpu", "cpu.shares", "1024", "cpu.weight", "100", false},
+		{"cpu", "cpu.cfs_quota_us", "-1", "cpu.max", "max 100000", false},
+		{"memory", "memory.memsw.limit_in_bytes", "-1", "memory.swap.max", "max", true},
+		{"memory", "memory.limit_in_bytes", "-1", "memory.max", "max", false},
+		{"pids", "pids.max", "max", "pids.max", "max", false},
+	} {
+		if slices.Contains(g.t.Controllers, c.controller) {
+			out = append(out, setting{filepath.Join(g.t.V2, g.name, c.v2), c.value2, c.optional})
+		} else if d := g.t.V1[c.controller]; d != "" {
+			out = append(out, setting{filepath.Join(d, g.name, c.v1), c.value1, c.optional})
+		}
+	}
+	return out
+}
+
+// unlimitedCPU are those of CPU among the settings of a new group.
+func (g Group) unlimitedCPU() []setting {
+	return slices.DeleteFunc(g.unlimited(), func(s setting) bool {
+		return !strings.HasPrefix(filepath.Base(s.path), "cpu.")
+	})
+}
+
+type setting struct {
+	path, value string
+	optional    bool // kernels without swap accounting lack the file
+}
+
+func (g Group) settings(l Limits) []setting {
+	var out []setting
+	set := func(controller, v1, v2, value1, value2 string, optional bool) {
+		if slices.Contains(g.t.Controllers, controller) {
+			if v2 != "" {
+				out = append(out, setting{filepath.Join(g.t.V2, g.name, v2), value2, optional})
+			}
+		} else if d := g.t.V1[controller]; d != "" && v1 != "" {
+			out = append(out, setting{filepath.Join(d, g.name, v1), value1, optional})
+		}
+	}
+	if l.CPUMilli > 0 {
+		// A core is what a group has of whom nothing is said: 1024 shares, a weight of 100. So two machines have the same
+		// parts of a host by v1 and v2; OCI runtimes make a weight of shares each in its own way.
+		shares, weight := min(max(l.CPUMilli*1024/1000, 2), 262144), min(max((l.CPUMilli+5)/10, 1), 10000)
+		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(weight, 10), false)
+		if !l.Shared {
+			quota := max(l.CPUMilli*period/1000, 1000) // the kernel refuses less than a millisecond
+			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period),
+				false)
+		}
+	}
+	if l.MemoryMiB > 0 {
+		b := strconv.FormatInt(l.MemoryMiB<<20, 10)
+		set("memory", "memory.limit_in_bytes", "memory.max", b, b, false)
+		if l.SwapMiB >= 0 {
+			set("memory", "memory.memsw.limit_in_bytes", "memory.swap.max",
+				strconv.FormatInt((l.MemoryMiB+l.SwapMiB)<<20, 10), strconv.FormatInt(l.SwapMiB<<20, 10), true)
+		}
+	}
+	if l.PIDs > 0 {
+		p := strconv.FormatInt(l.PIDs, 10)
+		set("pids", "pids.max", "pids.max", p, p, false)
+	}
+	return out
+}
+
+// OpenV2 opens the group's directory on the cgroup2 mount for CLONE_INTO_CGROUP; nil when there is none.
+func (g Group) OpenV2() (*os.File, error) {
+	if g.t.V2 == "" {
+		return nil, nil
+	}
+	return os.OpenFile(filepath.Join(g.t.V2, g.name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+}
+
+// Enter moves the calling thread into the group's v1 hierarchies, so that what it forks is born there; Leave moves it
+// back to the reaper's group. Between the two the thread must be locked and do nothing else.
+func (g Group) Enter() error {
+	for _, dir := range g.t.v1dirs() {
+		if err := write(filepath.Join(dir, g.name, "tasks"), "0"); err != nil {
+			return errors.Join(fmt.Errorf("enter a cgroup: %w", err), g.Leave())
+		}
+	}
+	return nil
+}
+
+// Leave undoes Enter.
+func (g Group) Leave() error {
+	var errs []error
+	for _, dir := range g.t.v1dirs() {
+		errs = append(errs, write(filepath.Join(dir, reaperGroup, "tasks"), "0"))
+	}
+	return errors.Join(errs...)
+}
+
+// Add moves a process into the group.
+func (g Group) Add(pid int) error {
+	for _, dir := range g.t.dirs() {
+		if err := write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d into a cgroup: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// NeedsEnter says whether there are v1 hierarchies, which have no CLONE_INTO_CGROUP.
+func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
+
+// PIDs lists the processes of the group, this process left out (a thread of it may be inside for a moment).
+func (g Group) PIDs() []int {
+	self := os.Getpid()
+	for _, dir := range g.t.dirs() {
+		b, err := os.ReadFile(filepath.Join(dir, g.name, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		var pids []int
+		for f := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != self {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	return nil
+}
+
+// Kill ends every process of the group. With v2 the kernel does it at once; with v1 the group is frozen when it can
+// be, so that nothing forks away, and its processes are signalled until it is empty, or ctx ends. It takes away the
+// group's limit of CPU, since a process needs CPU to end: a thousand of them would take a minute at a twentieth of a
+// core.
+func (g Group) Kill(ctx context.Context) error {
+	_ = g.set(g.unlimitedCPU()) // where it fails they end later
+	if g.t.V2 != "" {
+		err := write(filepath.Join(g.t.V2, g.name, "cgroup.kill"), "1")
+		if err == nil || errors.Is(err, os.ErrNotExist) && !g.exists() {
+			return nil
+		}
+	}
+	for {
+		pids := g.PIDs()
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		}
+		_ = g.freezeV1(false) // a frozen process dies only once thawed
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d processes of a cgroup do not end: %w", len(g.PIDs()), ctx.Err())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (g Group) exists() bool {
+	return slices.ContainsFunc(g.t.dirs(), func(d string) bool {
+		_, err := os.Stat(filepath.Join(d, g.name))
+		return err == nil
+	})
+}
+
+// CanFreeze says whether Freeze works.
+func (g Group) CanFreeze() bool { return g.t.V2 != "" || g.t.V1["freezer"] != "" }
+
+// Freeze stops (or lets go on) all processes of the group and answers when they have stopped.
+func (g Group) Freeze(ctx context.Context, on bool) error {
+	if g.t.V2 == "" {
+		return g.freezeV1(on)
+	}
+	v := "0"
+	if on {
+		v = "1"
+	}
+	if err := write(filepath.Join(g.t.V2, g.name, "cgroup.freeze"), v); err != nil {
+		return fmt.Errorf("freeze a cgroup: %w", err)
+	}
+	for g.event("frozen") != v {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a cgroup does not freeze: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Frozen reports whether the group's processes are stopped, or are to be, whoever asked for that: what is forked into
+// it now does not get to its program.
+func (g Group) Frozen() bool {
+	if g.t.V2 != "" && (g.event("frozen") == "1" ||
+		strings.HasPrefix(content(filepath.Join(g.t.V2, g.name, "cgroup.freeze")), "1")) {
+		return true
+	}
+	d := g.t.V1["freezer"]
+	return d != "" && strings.HasPrefix(content(filepath.Join(d, g.name, "freezer.state")), "FR") // or is freezing
+}
+
+func (g Group) freezeV1(on bool) error {
+	d := g.t.V1["freezer"]
+	if d == "" {
+		return nil
+	}
+	v := "THAWED"
+	if on {
+		v = "FROZEN"
+	}
+	return write(filepath.Join(d, g.name, "freezer.state"), v)
+}
+
+// event gives one value of cgroup.events, "" when it cannot be read.
+func (g Group) event(key string) string {
+	return field(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
+}
+
+// Remove deletes the group's directories in all hierarchies. nil when there are none. Processes must have ended: the
+// kernel says EBUSY until the last has been waited for, so it is tried for up to a second.
+func (g Group) Remove() error {
+	deadline := time.Now().Add(time.Second)
+	for {
+		err := g.TryRemove()
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TryRemove is Remove without patience.
+func (g Group) TryRemove() error {
+	for _, dir := range append(g.t.dirs(), g.t.Unused...) {
+		p := filepath.Join(dir, g.name)
+		switch err := syscall.Rmdir(p); {
+		case err == nil, errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, syscall.EROFS): // nothing can have been made there
+		default:
+			return fmt.Errorf("remove the cgroup %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// Empty says whether no process is left in the group.
+func (g Group) Empty() bool {
+	if g.t.V2 != "" {
+		return g.event("populated") == "0"
+	}
+	return len(g.PIDs()) == 0
+}
+
+// Join moves a process into the group's v1 hierarchies.
+func (g Group) Join(pid int) error {
+	var errs []error
+	for _, dir := range g.t.v1dirs() {
+		errs = append(errs, write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)))
+	}
+	return errors.Join(errs...)
+}

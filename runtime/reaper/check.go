@@ -1,0 +1,100 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/container"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+)
+
+// check refuses what a start of a machine would refuse, as far as that can be seen while another attempt of it runs. It
+// changes nothing that one has. A machine that is not known here is prepared by its start, so nothing is said of it.
+func check(r *Reaper, id string, s *frame.Start) error {
+	m, err := r.find(id)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return fault.New(fault.Invalid, "check", "a check of machine %s needs the start that is meant", id)
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	if s.Container != nil {
+		return r.containers.check(m, s)
+	}
+	if _, err := r.apart.ownerOf(m, s); err != nil {
+		return err
+	}
+	if _, err := r.apart.shows(s); err != nil {
+		return err
+	}
+	for _, f := range s.Files {
+		if err := outside(f.Path, s.Mounts); err != nil && s.Apart && os.Geteuid() == 0 {
+			return err
+		}
+	}
+	return r.apart.checkProgram(id, s)
+}
+
+// checkProgram looks for a program among the host's files, and those that the machine has. What comes with its volumes
+// and files is seen only by its start.
+func (a *apart) checkProgram(id string, s *frame.Start) error {
+	path, err := program(s.Argv, s.Env, RootDir(a.dir, id))
+	brought := func(p string) bool { return container.Brings(s, p) || container.Brings(s, a.inside(id, p)) }
+	if err == nil {
+		if brought(path) {
+			return nil
+		}
+		return container.Executable("/", path, s.Argv[0], "on this worker", brought)
+	}
+	if len(s.Mounts)+len(s.Files) == 0 || !fault.Is(err, fault.Precondition) {
+		return err
+	}
+	if path != "" && brought(path) {
+		return nil
+	}
+	for _, kv := range s.Env {
+		dirs, is := strings.CutPrefix(kv, "PATH=")
+		for _, d := range filepath.SplitList(dirs) {
+			if is && brought(filepath.Join(d, s.Argv[0])) {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// inside returns a path of the host below a machine's directory as one from there on; others it returns as they are.
+func (a *apart) inside(id, path string) string {
+	if rest, below := strings.CutPrefix(path, RootDir(a.dir, id)); below && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return path
+}
+
+// check looks for a container's program and user in its image, which is mounted for that where nobody else sees it.
+func (c *containers) check(m *machine, s *frame.Start) error {
+	if err := c.able(); err != nil {
+		return err
+	}
+	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
+		return err
+	}
+	if _, err := c.r.apart.ownerOf(m, &frame.Start{Apart: true}); err != nil {
+		return err
+	}
+	return c.withEngine(func(context.Context) error {
+		return c.store.Examine(m.id, container.Plan{Name: container.Name{ID: m.id}, Start: s, UID: m.uid,
+			Users: c.r.namespaces.of})
+	})
+}

@@ -1,0 +1,490 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	runc "github.com/containerd/go-runc"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/internal/sysmon"
+	"github.com/soukhq/souk/internal/wait"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/hostnet"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/container"
+	"github.com/soukhq/souk/runtime/reaper/engine"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/rootfs"
+	"github.com/soukhq/souk/runtime/reaper/space"
+)
+
+// containers are the lives whose first process an OCI runtime makes. The runtime's program is forked here, and what it
+// leaves behind becomes a child of the reaper, as all orphans do: so it is waited for, killed, frozen and measured like
+// any other life. Its cgroup is one of the tree's, with the limits set; the runtime only puts the container into it.
+type containers struct {
+	r     *Reaper
+	store container.Store
+	net   *hostnet.Net
+	guard sync.Once // looks after the rules of that
+
+	// Under Reaper.mu: while a runtime is at work, children that nobody is registered for may be what it made. How they
+	// ended is kept until it is known which are.
+	atWork int
+	ended  map[int]runtime.Exit // by pid
+	ready  []*readyContainer    // oldest first; one of a machine at most
+}
+
+// ContainersDir is where all reapers of a host keep what is of containers.
+const ContainersDir = space.Dir + "/oci"
+
+func newContainers(r *Reaper) *containers {
+	c := &containers{r: r, store: container.Store{Dir: filepath.Join(ContainersDir, r.home.tree)},
+		net: hostnet.New(r.home.tree)}
+	engine.Watch(monitor{r})
+	return c
+}
+
+// guardNet looks after the rules of the containers' networks from the first of them on.
+func (c *containers) guardNet() {
+	c.guard.Do(func() { go c.net.Guard(c.r.ctx, c.r.log) })
+}
+
+// adoptNet goes on with the network of a life that an earlier reaper began.
+func (c *containers) adoptNet(l *life) {
+	if n := l.rec.Net; n != nil {
+		c.net.Keep(l.rec.Container, n, hostnet.Addresses{V4: l.rec.V4, V6: n.Address})
+		c.guardNet()
+	}
+}
+
+// nameOf is the container of a life.
+func nameOf(l *life) container.Name {
+	return container.Name{ID: l.rec.Container, Engine: l.rec.Engine, Network: l.rec.Network}
+}
+
+// silentTries is how often a container is made whose runtime says that its first process ended without a word.
+const silentTries = 3
+
+// launch does the work of a start of a container, as far as it has not been done ahead.
+func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
+	tell func(runtime.Status)) error {
+	if a := c.takeReady(m.id); a != nil {
+		if key, err := keyOf(attempt, s, data); err == nil && key == a.key && c.startReady(a, tell) {
+			return nil
+		}
+		c.discard(a)
+	}
+	var before error
+	for n := 1; ; n++ {
+		try := *s // what it mounts leads elsewhere with each
+		try.Mounts = slices.Clone(s.Mounts)
+		err := c.begin(m, attempt, &try, data, tell)
+		if why := engine.Refused(before, err); why != nil {
+			return why
+		}
+		if n == silentTries || !engine.EndedSilently(err) && !engine.Wrong(err) {
+			return err
+		}
+		c.r.log.Warn("a container's first process ended before its program, and it is made anew", "machine", m.id,
+			"err", err)
+		before = err
+	}
+}
+
+// begin makes a container and starts it. Where that fails nothing is left of it. Only the start can use up the attempt:
+// what a reaper that is killed before has made is swept away by the next one, and has run nothing of the image.
+func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []byte,
+	tell func(runtime.Status)) error {
+	held, err := openVolumes(s)
+	if err != nil {
+		return err
+	}
+	defer held.close()
+	l, err := c.conceive(m, attempt, s)
+	if err != nil {
+		return err
+	}
+	return c.r.born(l, s, func(ends [2]int) error {
+		return c.withEngine(func(ctx context.Context) error {
+			pid, err := c.make(ctx, l, s, held, data, ends, "")
+			if err != nil {
+				return err
+			}
+			err = l.begin(c.r, func() error { return c.run(ctx, l, pid, s.Container.Init != "", tell) })
+			if err != nil {
+				c.over(l) // it may not have come to run
+			}
+			return err
+		})
+	})
+}
+
+// able returns why this reaper can make no containers; nil when it can.
+func (c *containers) able() error {
+	if os.Geteuid() != 0 || c.r.tree == nil || c.r.apart.users == nil {
+		return fault.New(fault.Precondition, "containers",
+			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
+	}
+	return nil
+}
+
+// conceive says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
+// containers never have the same name: what is left of one may still be being removed.
+func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life, error) {
+	r := c.r
+	if err := c.able(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
+		return nil, err
+	}
+	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.apart.letIn(m, o); err != nil {
+		return nil, err
+	}
+	l := newLife(r.dir, m, attempt, s, o)
+	l.rec.Container = fmt.Sprintf("%s-%d-%08x", m.id, attempt, rand.Uint32())
+	l.rec.Engine, l.rec.Stop = s.Container.Engine, s.Container.StopSignal
+	l.rec.Volumes = len(s.Mounts) > 0
+	l.rec.Network = s.Container.Network != nil && !s.Container.HostNet
+	return l, nil
+}
+
+// make makes the container of a life, and returns its process, which waits for its start, or goes on from the
+// checkpoint in a directory. It is called with the engine.
+func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held, data []byte,
+	ends [2]int, from string) (pid int, err error) {
+	out := engine.Files{c.r.null}
+	for i, fd := range ends {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return 0, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+		}
+		out[1+i] = os.NewFile(uintptr(own), "output")
+		defer out[1+i].Close()
+	}
+	p := container.Plan{
+		Checkpoint: from, Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
+		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Volumes: all, Users: c.r.namespaces.of,
+	}
+	if p.Into, err = l.slot.group.OpenV2(); err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be opened", l.m.id)
+	}
+	defer p.Into.Close() // nil says that it is invalid
+	pid, near, err := c.store.Create(ctx, p)
+	if near != nil {
+		err = errors.Join(err, keepTerminal(c.r, l, near))
+	}
+	if err == nil && l.rec.Network {
+		var at hostnet.Addresses
+		at, err = c.net.Attach(pid, p.Name.ID, s.Container.Network)
+		l.rec.Net, l.rec.V4 = s.Container.Network, at.V4
+		if c.guardNet(); err == nil {
+			err = c.store.AddAddress(p.Name, s.Container.Hostname, at.V4)
+		}
+	}
+	if err != nil {
+		c.over(l)
+	}
+	return pid, err
+}
+
+// run has a container that was made execute its program, registers it as the life, and tells of it. Where that fails
+// nothing is left of the container.
+func (c *containers) run(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
+	if err := c.store.Start(ctx, nameOf(l)); err != nil {
+		c.over(l)
+		return err
+	}
+	if init {
+		awaitProgram(ctx, pid)
+	}
+	c.note(pid, l, func() { c.r.register(l, pid, 0) })
+	c.r.mu.Lock()
+	st := l.status()
+	c.r.mu.Unlock()
+	tell(st)
+	return nil
+}
+
+// programPatience bounds how long an init is given to fork its program. It takes a millisecond.
+const programPatience = 5 * time.Second
+
+// awaitProgram returns when an init has forked its program, or has ended. Before, a signal to it is lost: it is the
+// first process of its namespace, and has not said yet which signals it wants. An init that takes longer than
+// programPatience is left to itself.
+func awaitProgram(ctx context.Context, pid int) {
+	ctx, cancel := context.WithTimeout(ctx, programPatience)
+	defer cancel()
+	t := time.NewTicker(200 * time.Microsecond)
+	defer t.Stop()
+	for {
+		st, err := proc.Read(pid)
+		if kids, ok := proc.Children(pid); err != nil || st.State == 'Z' || !ok || len(kids) > 0 {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// enginePatience bounds what a runtime is given to make a container. They take 20 ms.
+const enginePatience = time.Minute
+
+// withEngine has job done on a thread in a mount namespace of its own, where the machines' directories are to be seen
+// at the same path as for their users. Children that nobody is registered for are not forgotten meanwhile.
+func (c *containers) withEngine(job func(ctx context.Context) error) error {
+	t, err := c.r.threads.make(func() error {
+		if err := errors.Join(sysmon.Exact(), rootfs.Apart()); err != nil {
+			return err
+		}
+		return unix.Mount(machinesDir(c.r.dir), space.Machines, "", unix.MS_BIND, "")
+	})
+	if err != nil {
+		return err
+	}
+	defer t.leave()
+	ctx, cancel := c.r.patience(enginePatience)
+	defer cancel()
+	c.working(1)
+	defer c.working(-1)
+	return t.run(func() error { return job(ctx) })
+}
+
+// working counts the runtimes that are at work.
+func (c *containers) working(n int) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.atWork += n; c.atWork == 0 {
+		c.ended = nil
+		c.r.lookIdle()
+	}
+}
+
+// strayLocked keeps how a child ended that nobody is registered for. Reaper.mu is held.
+func (c *containers) strayLocked(pid int, x runtime.Exit) {
+	if c == nil || c.atWork == 0 {
+		return
+	}
+	if c.ended == nil {
+		c.ended = make(map[int]runtime.Exit)
+	}
+	c.ended[pid] = x
+}
+
+// note registers what a runtime made, and has it end at once when it has ended already.
+func (c *containers) note(pid int, who any, register func()) {
+	r := c.r
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	register()
+	r.mu.Lock()
+	exit, over := c.ended[pid]
+	if st, err := proc.Read(pid); err == nil && st.Parent == os.Getpid() {
+		over = false // what ended had the same number, and nobody has waited for this one
+		delete(c.ended, pid)
+	}
+	if over {
+		delete(r.procs, pid)
+	}
+	r.mu.Unlock()
+	if !over {
+		return
+	}
+	switch x := who.(type) {
+	case *execution:
+		x.ended <- exit.Code
+	case *life:
+		exit = r.ended(x, exit)
+		r.pool.do(func() { r.finish(x, exit) })
+	}
+}
+
+// execute runs a command in the container of a life.
+func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*execution, error) {
+	files := engine.Files{c.r.null, c.r.null, c.r.null} // of a command with a terminal nobody uses them
+	for i, fd := range fds.FDs {
+		files[i] = os.NewFile(uintptr(fd), "exec")
+		defer files[i].Close() // the command has its own
+	}
+	fds.FDs = nil
+	x := &execution{ended: make(chan int, 1)}
+	as := container.As{User: q.User, Dir: q.Dir}
+	if as != (container.As{}) {
+		root, err := c.rootOf(l)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		as.Root = root
+	}
+	err := c.withEngine(func(ctx context.Context) error {
+		made, near, err := c.store.Exec(ctx, nameOf(l), q.Argv, as, files, q.Terminal)
+		if err != nil {
+			return err
+		}
+		x.pid, x.terminal = made.PID, near
+		if made.Inside != 0 {
+			x.kill = func(ctx context.Context) error { return c.store.Kill(ctx, nameOf(l), made) }
+		}
+		c.note(x.pid, x, func() {
+			c.r.mu.Lock()
+			defer c.r.mu.Unlock()
+			c.r.procs[x.pid] = x
+		})
+		return nil
+	})
+	return x, err
+}
+
+// rootOf opens the root of a container that runs, which only its processes see. l.slotMu is held.
+func (c *containers) rootOf(l *life) (*os.File, error) {
+	pid, has := l.rec.PID, true
+	if c.store.Sandbox(nameOf(l)) != nil {
+		pid, has = container.Gofer(l.slot.group.PIDs())
+	}
+	var root *os.File
+	err := error(unix.ESRCH)
+	if has {
+		root, err = os.OpenFile("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", l.m.id)
+	}
+	if err := c.r.awake(l); err != nil { // the number may be another's since
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// over removes what is of the container of a life that has ended, or has not begun. It does nothing for other lives.
+func (c *containers) over(l *life) {
+	if l.rec.Container != "" {
+		c.remove(nameOf(l))
+	}
+}
+
+// removeAgain is the pause before a removal is tried again that failed: the host may be out of files or processes.
+var removeAgain = backoff.Doubling{Base: 100 * time.Millisecond, Most: 5 * time.Second}
+
+// remove removes what is of a container, and of its network. What fails is tried in the background until it is done: a
+// container has no other life, and nobody else asks for it.
+func (c *containers) remove(n container.Name) {
+	err := c.tryRemove(n)
+	if err == nil {
+		return
+	}
+	c.r.log.Warn("what is left of a container could not be removed yet", "container", n.ID, "err", err)
+	go func() {
+		ctx := context.WithoutCancel(c.r.ctx) // until this process ends, or is replaced by one that sweeps
+		for tries := 0; err != nil; tries++ {
+			_ = wait.For(ctx, removeAgain.After(tries)) // it does not end
+			err = c.tryRemove(n)
+		}
+		c.r.log.Info("what was left of a container has been removed", "container", n.ID)
+	}()
+}
+
+func (c *containers) tryRemove(n container.Name) error {
+	ctx, cancel := c.r.patience(enginePatience)
+	defer cancel()
+	err := c.store.Delete(ctx, n)
+	if n.Network {
+		err = errors.Join(err, c.net.Detach(n.ID))
+	}
+	return err
+}
+
+// leftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
+// there are new ones.
+func (c *containers) leftovers() []container.Name {
+	mine := make(map[string]bool)
+	for _, l := range c.r.runningLives() {
+		if l.rec.Sleep != asleep {
+			mine[l.rec.Container] = true
+		}
+	}
+	all, err := c.store.List()
+	if err != nil {
+		c.r.log.Warn("what is left of containers could not be listed", "err", err)
+	}
+	return slices.DeleteFunc(all, func(n container.Name) bool { return mine[n.ID] })
+}
+
+// sweepAll removes what is left of containers of a reaper that was killed. What it returns is closed when that is done.
+func (c *containers) sweepAll() <-chan struct{} {
+	left, done := c.leftovers(), make(chan struct{})
+	go func() {
+		defer close(done)
+		if c.store.Exists() {
+			if err := c.net.Sweep(); err != nil {
+				c.r.log.Info("what is left of containers' networks could not be removed", "err", err)
+			}
+		}
+		for _, n := range left {
+			c.remove(n) // its link goes with its process
+		}
+	}()
+	return done
+}
+
+// close removes what is of containers in general, when there is none any more.
+func (c *containers) close() error {
+	if !c.store.Exists() {
+		return nil
+	}
+	return errors.Join(cgroup.RemoveEverywhere(c.r.home.tree), c.store.Remove(), c.net.Remove())
+}
+
+// monitor forks and waits for the programs of runtimes. It is how go-runc leaves that to somebody else.
+type monitor struct{ r *Reaper }
+
+// Start forks on the calling thread.
+func (m monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
+	x := &execution{ended: make(chan int, 1)}
+	m.r.forkMu.Lock()
+	err := cmd.Start()
+	if err == nil {
+		x.pid = cmd.Process.Pid
+		m.r.mu.Lock()
+		m.r.procs[x.pid] = x
+		m.r.mu.Unlock()
+	}
+	m.r.forkMu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan runc.Exit, 1)
+	go func() {
+		code := <-x.ended
+		_ = cmd.Wait() // ECHILD: it has been waited for; but its output is all there
+		out <- runc.Exit{Timestamp: time.Now(), Pid: x.pid, Status: code}
+		close(out)
+	}()
+	return out, nil
+}
+
+// StartLocked is Start: package engine locks the thread.
+func (m monitor) StartLocked(cmd *exec.Cmd) (chan runc.Exit, error) { return m.Start(cmd) }
+
+// Wait returns the exit code.
+func (monitor) Wait(_ *exec.Cmd, c chan runc.Exit) (int, error) { return (<-c).Status, nil }

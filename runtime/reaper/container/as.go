@@ -1,0 +1,108 @@
+package container
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/rootfs"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
+)
+
+// As is what a command beside a container's program has otherwise than that. The zero value is: nothing.
+type As struct {
+	User string   // as userOf has it; "": the container's
+	Dir  string   // absolute; "": the container's
+	Root *os.File // of the container that runs, whose files say who User is; nil where both are ""
+}
+
+// apply returns the process as asked for. It refuses a user and a directory that the container does not have.
+func (a As) apply(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
+	if a.Root == nil {
+		return p, nil
+	}
+	root := "/proc/self/fd/" + strconv.Itoa(int(a.Root.Fd()))
+	if a.User != "" {
+		who, err := userOf(root, a.User, "container")
+		if err != nil {
+			return nil, err
+		}
+		at := inside{who: who}
+		for _, m := range in.UIDMappings {
+			at.ids = append(at.ids, users.ID{Inside: m.ContainerID, Outside: m.HostID, Size: m.Size})
+		}
+		if err := at.represented(); err != nil {
+			return nil, err
+		}
+		p = spec.As(p, who)
+	}
+	if a.Dir == "" {
+		return p, nil
+	}
+	if err := begins(root, a.Dir); err != nil {
+		return nil, err
+	}
+	there := *p
+	there.Cwd = a.Dir
+	return &there, nil
+}
+
+// begins refuses a directory of a root that no command can begin in: it is missing, or the kernel's, where descriptors
+// lead out of the container (CVE-2024-21626).
+func begins(root, dir string) error {
+	f, err := rootfs.Open(root, dir, unix.O_PATH|unix.O_DIRECTORY)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return NoDirectory(dir, "in the container", err)
+	case errors.Is(err, unix.ELOOP): // a link to a descriptor, too
+		return fault.Wrap(err, fault.Precondition, runtime.CodeNotExecutable,
+			"no command can begin in %s: the links there lead nowhere", dir)
+	case err != nil:
+		return fault.Wrap(err, fault.Unavailable, "directory",
+			"the directory %s of the container cannot be opened", dir)
+	}
+	defer f.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory",
+			"the directory %s of the container cannot be looked at", dir)
+	}
+	if st.Type == unix.PROC_SUPER_MAGIC {
+		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
+			"no command can begin in %s, which is the kernel's: name another directory", dir)
+	}
+	return nil
+}
+
+// NoDirectory refuses a directory that a command is to begin in and that is not there, or, where err does not say that
+// it is missing, is none. where says whose it is ("in the container").
+func NoDirectory(dir, where string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Precondition, runtime.CodeNoDirectory,
+			"there is no directory %s %s to run the command in: make it, or name another", dir, where)
+	}
+	return fault.New(fault.Precondition, runtime.CodeNotExecutable,
+		"%s is no directory %s, so that no command can begin there: name one", dir, where)
+}
+
+// gofer is what the process calls itself that has a sandbox's files, whose root is the container's. The sandbox itself
+// has an empty one.
+const gofer = "runsc-gofer"
+
+// Gofer finds the process that has a sandbox's files among those of its machine.
+func Gofer(pids []int) (pid int, has bool) {
+	for _, pid := range pids {
+		if argv := proc.Command(pid); len(argv) > 0 && argv[0] == gofer {
+			return pid, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,176 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/rootfs"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
+)
+
+// putNames writes what programs find names by, but for files that the machine brings itself.
+func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
+	texts, err := textsOf(in)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "network", "what the host finds names by cannot be read")
+	}
+	return putEtc(bundle, texts, has, ids)
+}
+
+// putUser writes the table of users with the container's own, where the image's lacks that and the machine brings none.
+func putUser(bundle string, at inside, has []spec.Mount) ([]spec.Mount, error) {
+	table, err := rootfs.ReadFile(at.root, passwd, maxTable)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+	}
+	with := withUser(table, at.who)
+	if with == nil {
+		return nil, nil
+	}
+	return putEtc(bundle, map[string]string{"passwd": string(with)}, has, at.ids)
+}
+
+// putEtc writes files that are mounted in /etc, but for those that the machine brings itself.
+func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
+	taken := make(map[string]bool, len(has))
+	for _, m := range has {
+		taken[m.To] = true
+	}
+	var out []spec.Mount
+	for name, text := range texts {
+		if taken["/etc/"+name] || taken["/etc"] {
+			continue
+		}
+		path := filepath.Join(bundle, "files", name)
+		err := os.WriteFile(path, []byte(text), 0o644)
+		if err == nil {
+			root, _ := users.Outside(ids, 0)
+			err = errors.Join(os.Chown(path, root, root), os.Chmod(path, 0o644))
+		}
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/"+name)
+		}
+		out = append(out, spec.Mount{From: path, To: "/etc/" + name})
+	}
+	return out, nil
+}
+
+// AddAddress has a container find itself by its name at one more address, which is known only once it has its network.
+// It does nothing where the machine brings its own file.
+func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
+	f, err := os.OpenFile(filepath.Join(s.bundle(n.ID), "files", "hosts"), os.O_WRONLY|os.O_APPEND, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "%s\t%s\n", at, hostname); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+	}
+	return nil
+}
+
+// textsOf are the files by their names: those of the host where its network is shared.
+func textsOf(in *frame.Container) (map[string]string, error) {
+	out := map[string]string{"hostname": in.Hostname + "\n"}
+	if in.HostNet {
+		for _, name := range []string{"hosts", "resolv.conf"} {
+			raw, err := os.ReadFile("/etc/" + name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			out[name] = string(raw)
+		}
+		return out, nil
+	}
+	out["hosts"] = fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
+		in.Network.Address, in.Hostname)
+	servers, err := nameservers(in.Network)
+	out["resolv.conf"] = servers
+	return out, err
+}
+
+// nameservers are the cluster's alone, where there is one, which asks those of the host for names of others: of two
+// servers some resolvers, as musl's, ask both and believe the first answer, also that there is no such name. A container
+// that reaches some networks alone asks there, and otherwise a server that knows the cluster's names and says so. A name
+// of one word is sought in the cluster's domains of the container, then in those of the host.
+func nameservers(n *netplan.Network) (string, error) {
+	var servers, search, options []string
+	at := n.Nameserver()
+	ours := at.IsValid()
+	if ours {
+		servers, search = []string{at.String()}, n.Search
+	}
+	for _, file := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		raw, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		s, d, o := resolverOf(raw)
+		search, options = append(search, d...), o
+		for _, at := range s {
+			if !ours || n.Closed && reaches(n, at) {
+				servers = append(servers, at)
+			}
+		}
+		break
+	}
+	var b strings.Builder
+	for _, s := range servers {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	if len(search) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(search, " "))
+	}
+	b.WriteString(strings.Join(append([]string{"options timeout:2 attempts:2"}, options...), " ") + "\n")
+	return b.String(), nil
+}
+
+// reaches reports whether a container that is closed may reach a server.
+func reaches(n *netplan.Network, server string) bool {
+	at, err := netip.ParseAddr(server)
+	return err == nil && slices.ContainsFunc(n.Egress, func(p netip.Prefix) bool { return p.Contains(at) })
+}
+
+// resolverOf reads of a host's resolv.conf what holds for its containers: servers that are not on the host itself, its
+// domains, and how many dots a name has that is sought as it is first.
+func resolverOf(raw []byte) (servers, search, options []string) {
+	for line := range bytes.Lines(raw) {
+		words := strings.Fields(string(line))
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			a, err := netip.ParseAddr(words[1])
+			if err == nil && len(words) == 2 && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+				servers = append(servers, a.String())
+			}
+		case "search", "domain": // the last one counts
+			search = slices.DeleteFunc(words[1:], func(d string) bool { return d == "." })
+		case "options":
+			for _, o := range words[1:] {
+				if strings.HasPrefix(o, "ndots:") {
+					options = append(options, o)
+				}
+			}
+		}
+	}
+	return servers, search, options
+}

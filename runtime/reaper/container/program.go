@@ -1,0 +1,115 @@
+package container
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/rootfs"
+)
+
+// headSize is how much of a program Linux reads to see what it is.
+const headSize = 256
+
+// emulated is where Linux shows the interpreters of binaries that were registered with it.
+const emulated = "/proc/sys/fs/binfmt_misc"
+
+// Executable refuses a program that Linux could not execute, though it is there: a script whose interpreter is not, or a
+// binary for other processors. An init would say of the first only that there is no such file, and give the second to a
+// shell. name is what was asked for, at where it is in the root, and where says what root that is ("in the image");
+// covered says of a path that a mount of the machine is there. Of what cannot be read it says nothing: execve does.
+func Executable(root, at, name, where string, covered func(string) bool) error {
+	head := headOf(root, at)
+	if m, is := machineOf(head); is {
+		if runs := processors()[runtime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !emulates() {
+			return fault.New(fault.Precondition, "program",
+				"%s %s is a program for %s, and this host is %s: build it for that", name, where, nameOf(m),
+				runtime.GOARCH)
+		}
+		return nil
+	}
+	line, is := bytes.CutPrefix(head, []byte("#!"))
+	if !is {
+		return nil
+	}
+	line, _, whole := bytes.Cut(line, []byte("\n"))
+	if !whole && len(head) == headSize {
+		return nil // a longer line than Linux reads
+	}
+	fields := strings.FieldsFunc(string(line), func(c rune) bool { return c == ' ' || c == '\t' || c == 0 })
+	if len(fields) == 0 || !path.IsAbs(fields[0]) {
+		return nil // of a relative one only execve knows where it is
+	}
+	interpreter := fields[0]
+	_, err := rootfs.Program(root, interpreter, "/", "")
+	if err == nil || !errors.Is(err, fs.ErrNotExist) || covered(interpreter) {
+		return nil
+	}
+	if plain, crlf := strings.CutSuffix(interpreter, "\r"); crlf {
+		return fault.New(fault.Precondition, "program",
+			"the script %s %s has lines that end in CRLF, so that its interpreter is %q: save it with LF, then it "+
+				"is %s", name, where, interpreter, plain)
+	}
+	return fault.New(fault.Precondition, "program",
+		"the interpreter of the script %s is not %s: its first line names %s; install that, or change the line",
+		name, where, interpreter)
+}
+
+// headOf returns the beginning of a file of the root, nothing where it cannot be read.
+func headOf(root, at string) []byte {
+	f, err := rootfs.Open(root, at, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	head := make([]byte, headSize)
+	n, _ := io.ReadFull(f, head)
+	return head[:n]
+}
+
+// machineOf reads for which processor a program is; is is false for what is no ELF file.
+func machineOf(head []byte) (m elf.Machine, is bool) {
+	if len(head) < 20 || !bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
+		return 0, false
+	}
+	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		return elf.Machine(uint16(head[18])<<8 | uint16(head[19])), true
+	}
+	return elf.Machine(uint16(head[19])<<8 | uint16(head[18])), true
+}
+
+// processors are those whose programs a host's own runs.
+func processors() map[string][]elf.Machine {
+	return map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
+}
+
+// emulates reports whether the host may run programs of other processors, as it does with qemu.
+func emulates() bool {
+	all, err := os.ReadDir(emulated)
+	return err == nil && slices.ContainsFunc(all, func(d os.DirEntry) bool {
+		return d.Name() != "register" && d.Name() != "status"
+	})
+}
+
+// nameOf returns the name by which images call a processor.
+func nameOf(m elf.Machine) string {
+	for name, known := range processors() {
+		if known[0] == m {
+			return name
+		}
+	}
+	return strings.ToLower(strings.TrimPrefix(m.String(), "EM_"))
+}

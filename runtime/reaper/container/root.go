@@ -1,0 +1,93 @@
+package container
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/rootfs"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+	"github.com/soukhq/souk/runtime/reaper/users"
+)
+
+// inside is what is known of a container once its root is mounted.
+type inside struct {
+	root  string // where that is
+	ids   []users.ID
+	users *os.File // a user namespace of ids
+	who   spec.User
+	data  []spec.Mount // where it can be written though its root cannot
+}
+
+// rooted mounts a machine's root and finds its user there. The caller closes users.
+func (p Plan) rooted() (in inside, err error) {
+	in.root, in.ids = filepath.Join(p.Dir, RootfsDir), users.Numbers(p.UID)
+	if err = p.clear(); err != nil {
+		return in, unmade(err, p.Name.ID)
+	}
+	if in.users, err = p.Users(in.ids); err != nil {
+		return in, unmade(err, p.Name.ID)
+	}
+	err = rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: filepath.Join(p.Dir, "upper"),
+		Work: filepath.Join(p.Dir, "work"), At: in.root, Users: in.users})
+	if err != nil {
+		err = unmade(err, p.Name.ID)
+	} else if in.who, err = userOf(in.root, p.Start.User, "image"); err == nil {
+		err = in.represented()
+	}
+	if err != nil {
+		err = errors.Join(err, in.users.Close())
+	}
+	return in, err
+}
+
+// unlook takes back what rooted made in a directory. EINVAL: nothing is mounted there.
+func (in inside) unlook(dir string) error {
+	if err := unix.Unmount(in.root, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return unmade(err, filepath.Base(dir)) // what is below is the image's
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return unmade(err, filepath.Base(dir))
+	}
+	return nil
+}
+
+func unmade(err error, container string) error {
+	return fault.Wrap(err, fault.Unavailable, "rootfs", "the root file system of container %s cannot be made",
+		container)
+}
+
+// represented refuses a user whose numbers stand for nothing on the host.
+func (in inside) represented() error {
+	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
+		if _, ok := users.Outside(in.ids, n); !ok {
+			return fault.New(fault.Precondition, "user", "this worker has no number for the user or group %d: "+
+				"use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
+		}
+	}
+	return nil
+}
+
+// RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
+const RootfsDir = "rootfs"
+
+// clear makes the directories for a machine's root. What the life before wrote is removed, unless this one goes on from
+// a checkpoint.
+func (p Plan) clear() error {
+	fresh := []string{"upper", "work", RootfsDir}
+	if p.Checkpoint != "" {
+		fresh = fresh[1:]
+	}
+	for _, d := range fresh {
+		if err := os.RemoveAll(filepath.Join(p.Dir, d)); err != nil {
+			return err
+		}
+		if err := os.Mkdir(filepath.Join(p.Dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.Chown(filepath.Join(p.Dir, "upper"), p.UID, p.UID)
+}

@@ -1,0 +1,308 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/pty"
+	"github.com/soukhq/souk/runtime/reaper/space"
+)
+
+// execution is a command beside a machine's main process.
+type execution struct {
+	pid      int
+	ended    chan int // its exit code; has room for it
+	terminal *os.File // the near end of its terminal, which is souk's; nil: it has none
+
+	// kill ends a command that is no process of the host; nil: pid is the command.
+	kill func(context.Context) error
+}
+
+// exec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with the
+// first answer: its output never passes through the reaper. When the worker closes the connection first, the command
+// and its process group are killed.
+func (c *conn) exec(id uint32, q frame.Request) {
+	if c.hungUp() {
+		return // it was given up while this process stood still, and souk has said so
+	}
+	c.r.gate.RLock() // until it is registered: then an upgrade sees it
+	x, err := c.r.execute(&q, c.fds)
+	c.r.gate.RUnlock()
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	if x.terminal != nil {
+		c.send(id, frame.KindReply, frame.Reply{}, x.terminal)
+		_ = x.terminal.Close() // once souk lets go of it, the command is told so
+	}
+	go func() {
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+		c.r.end(x)
+	}()
+	code := <-x.ended
+	c.send(id, frame.KindReply, frame.Reply{Code: code})
+}
+
+// attach shows a machine's terminal until the machine has ended, and says how; what is typed goes there directly, by
+// the near end that goes with the first answer. When the worker closes the connection first, nothing happens to the
+// machine.
+func (c *conn) attach(id uint32, q *frame.Request) {
+	l, err := c.r.running(q.Machine)
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	c.r.mu.Lock()
+	s, over := l.streams[0], l.over
+	c.r.mu.Unlock()
+	switch {
+	case over:
+		c.fail(id, notRunning(q.Machine))
+		return
+	case l.rec.Terminal && s == nil:
+		c.fail(id, fault.New(fault.Precondition, "no_terminal", "machine %s has lost its terminal, for the reaper and "+
+			"the keeper of terminals were killed at once: start it again", q.Machine))
+		return
+	case s.screen == nil:
+		c.fail(id, fault.New(fault.Precondition, "no_terminal",
+			"machine %s has no terminal: souk run -t gives one to a new machine, souk exec -t to a command beside "+
+				"this one, and souk logs -f shows what it writes", q.Machine))
+		return
+	}
+	s.screen.join(c, id, q.Backlog) // before anything can be typed, for what follows from that is to be shown
+	defer s.screen.leave(c)
+	c.send(id, frame.KindReply, frame.Reply{}, s.file)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+	}()
+	select {
+	case <-l.done:
+		c.r.mu.Lock()
+		code := l.code
+		c.r.mu.Unlock()
+		c.send(id, frame.KindReply, frame.Reply{Code: code})
+	case <-gone:
+	}
+}
+
+func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, error) {
+	id := q.Machine
+	l, err := r.running(id)
+	if err != nil {
+		return nil, err
+	}
+	want := frame.MaxFiles
+	if q.Terminal != nil {
+		want = 0
+	}
+	if len(fds.FDs) != want {
+		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.FDs),
+			want)
+	}
+	if l.rec.Container != "" {
+		l.slotMu.Lock()
+		defer l.slotMu.Unlock()
+		if err := r.awake(l); err != nil {
+			return nil, err
+		}
+		return r.containers.execute(l, q, fds)
+	}
+	k, err := r.beside(l, q)
+	if err != nil {
+		return nil, err
+	}
+	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
+	defer l.slotMu.Unlock()
+	if err := r.awake(l); err != nil {
+		return nil, err
+	}
+	if r.tree != nil {
+		k.into = &l.slot.group
+	}
+	if k.join, err = spaceOf(r, l); err != nil {
+		return nil, err
+	}
+	defer k.join.Close() // nil says that it is invalid
+	x := &execution{ended: make(chan int, 1)}
+	if q.Terminal != nil {
+		far, err := x.open(k, q)
+		if err != nil {
+			return nil, err
+		}
+		defer far.Close()
+	}
+	copy(k.files[:], fds.FDs)
+	defer fds.Close()
+	if err := givePipes(l.owner, k.files[:]...); err != nil {
+		return nil, errors.Join(err, x.hangUp())
+	}
+	k.registered = func(pid int, _ uint64) {
+		x.pid = pid
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.procs[pid] = x
+	}
+	if err := r.fork(k); err != nil {
+		return nil, errors.Join(err, x.hangUp())
+	}
+	return x, nil
+}
+
+// beside returns a command beside a program of the host: as the same user, in its directory unless another is asked for.
+func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
+	if q.User != "" {
+		return nil, fault.New(fault.Precondition, "user",
+			"machine %s is a program of the host, and the commands beside it "+
+				"run as its own user: leave --user out, or run it as a container", l.m.id)
+	}
+	r.mu.Lock()
+	env := l.env
+	r.mu.Unlock()
+	if env == nil { // adopted: only the process itself still has it
+		var err error
+		if env, err = proc.Environ(l.rec.PID); err != nil {
+			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
+				l.m.id)
+		}
+	}
+	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
+	if q.Dir != "" {
+		k.dir, k.chosen = q.Dir, true
+	}
+	return k, nil
+}
+
+// open makes a terminal of the host for a command. The caller closes the far end once the command has it.
+func (x *execution) open(k *child, q *frame.Request) (far *os.File, err error) {
+	if x.terminal, far, err = pty.Open(q.Terminal.Size); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "terminal", "this worker has no terminal for the command now")
+	}
+	fd := int(far.Fd())
+	k.env, k.files, k.terminal = q.Terminal.Env(k.env), [3]int{fd, fd, fd}, true
+	return far, nil
+}
+
+// hangUp closes the terminal of a command that did not come to be.
+func (x *execution) hangUp() error {
+	if x.terminal == nil {
+		return nil
+	}
+	return x.terminal.Close()
+}
+
+// spaceOf opens the namespace that a life is in; nil where all are in that of the reaper.
+func spaceOf(r *Reaper, l *life) (*os.File, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	r.forkMu.Lock() // it cannot be waited for meanwhile, so the pid is its own
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if ended {
+		return nil, notRunning(l.m.id)
+	}
+	f, err := space.Of(l.rec.PID)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return nil, notRunning(l.m.id)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "namespace", "machine %s's view of files cannot be entered",
+			l.m.id)
+	}
+	return f, nil
+}
+
+// givePipes lets a machine open its stdin, stdout and stderr again by name (/dev/stdout): a pipe, or a terminal, is who
+// made it's.
+func givePipes(o *owner, fds ...int) error {
+	if o == nil {
+		return nil
+	}
+	for _, fd := range fds {
+		var st unix.Stat_t
+		err := unix.Fstat(fd, &st)
+		gid := o.gid
+		switch kind := st.Mode & unix.S_IFMT; {
+		case err == nil && kind == unix.S_IFCHR && isTerminal(st.Rdev):
+			gid = -1 // the group of terminals is who may write messages to them
+		case err != nil || kind != unix.S_IFIFO:
+			continue
+		}
+		if err := unix.Fchown(fd, o.uid, gid); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "pipe", "the output cannot be given to user %d", o.uid)
+		}
+	}
+	return nil
+}
+
+// isTerminal reports whether a device is the far end of a terminal that a program made (devpts).
+func isTerminal(dev uint64) bool {
+	const first, last = 136, 143
+	major := unix.Major(dev)
+	return major >= first && major <= last
+}
+
+// awake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it
+// executes anything, and who forks it waits. l.slotMu is held.
+func (r *Reaper) awake(l *life) error {
+	r.mu.Lock()
+	paused, over := l.rec.Paused, l.ended
+	r.mu.Unlock()
+	switch {
+	case over || l.slotGone:
+		return notRunning(l.m.id)
+	case paused || r.tree != nil && l.slot.group.Frozen():
+		return suspendedFault(l.m.id)
+	}
+	return nil
+}
+
+// end kills the command's session leader and group, unless it has been waited for already.
+func (r *Reaper) end(x *execution) {
+	r.mu.Lock()
+	runs := r.procs[x.pid] == any(x)
+	r.mu.Unlock()
+	if runs && x.kill != nil {
+		ctx, cancel := r.patience(killPatience)
+		defer cancel()
+		if err := x.kill(ctx); err != nil {
+			r.log.Info("a command that was given up could not be ended", "err", err)
+		}
+	}
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	who := r.procs[x.pid]
+	r.mu.Unlock()
+	if who == any(x) {
+		_ = syscall.Kill(-x.pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		_ = syscall.Kill(x.pid, syscall.SIGKILL)
+	}
+}
+
+// hungUp reports whether the worker has closed its end, and sends nothing more.
+func (c *conn) hungUp() bool {
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return true
+	}
+	over := false
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		over = n == 0 && err == nil || errors.Is(err, unix.ECONNRESET)
+	})
+	return over || err != nil
+}

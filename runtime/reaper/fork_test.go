@@ -1,0 +1,79 @@
+package reaper
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+)
+
+// TestForkIsBounded: a child that does not get to its program, since its cgroup is frozen, is ended, and what is forked
+// next is served.
+func TestForkIsBounded(t *testing.T) {
+	tree := realTree(t)
+	g := tree.Group("stuck")
+	if err := g.Make(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Remove() })
+	if err := os.WriteFile(filepath.Join(tree.V2, "stuck", "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	r := &Reaper{tree: tree, log: slog.New(slog.DiscardHandler), forkPatience: 100 * time.Millisecond}
+	fd := int(null.Fd())
+	c := &child{path: "/bin/true", argv: []string{"true"}, dir: "/", group: &g, files: [3]int{fd, fd, fd}}
+	c.registered = func(pid int, _ uint64) { t.Errorf("process %d is registered", pid) }
+	c.forked = func() { t.Error("a fork is told of that did not get to its program") }
+	result := make(chan error, 1)
+	go func() { result <- r.fork(c) }()
+	select {
+	case err = <-result:
+	case <-time.After(time.Minute):
+		_ = os.WriteFile(filepath.Join(tree.V2, "stuck", "cgroup.freeze"), []byte("0"), 0)
+		t.Fatal("the fork did not return")
+	}
+	if !fault.Is(err, fault.Unavailable) {
+		t.Fatalf("%v; want a refusal that may be tried again", err)
+	}
+	r.reap()
+	forked := 0
+	c.group, c.forked = nil, nil
+	c.registered = func(pid int, _ uint64) { forked = pid }
+	if err := r.fork(c); err != nil || forked == 0 {
+		t.Fatalf("the next fork: process %d, %v", forked, err)
+	}
+	if p, err := os.FindProcess(forked); err == nil {
+		_, _ = p.Wait() // it is reaped by whoever is first
+	}
+}
+
+// realTree returns a tree of cgroups of its own, in which this process has no part.
+func realTree(t *testing.T) *cgroup.Tree {
+	t.Helper()
+	mounts, err := cgroup.Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, lacks := cgroup.Open(mounts, TreeName(t.TempDir()))
+	if tree == nil || tree.V2 == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("this needs a cgroup2 tree that can be written: %v", lacks)
+		}
+		t.Skipf("this needs a cgroup2 tree that can be written: %v", lacks)
+	}
+	t.Cleanup(func() {
+		if err := tree.Destroy(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tree
+}

@@ -1,0 +1,415 @@
+package reaper
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/hostnet/netplan"
+)
+
+// The lives file is how one reaper tells the next what runs: one line a change, appended with one write(2), which
+// survives kill -9 of the reaper. It is not fsynced, on purpose: when the host itself goes down every life ends with it
+// and is reported as lost, which needs no more than the id of the boot in the first line.
+//
+// A line is a CRC-32 and JSON. A damaged line (the host went down while it was written) is skipped: the reaper reports
+// what it knows, the worker's journal is the truth.
+
+// The kinds of line.
+const (
+	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to; Tree, Dir, Node: see home
+	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that need not run
+	lineIntent  = "intent"  // Machine, Attempt, At: its program is about to run
+	lineAbandon = "abandon" // Machine, Attempt: it did not run, the attempt never was
+	lineRun     = "run"     // all of life
+	lineFrozen  = "frozen"  // Machine, Attempt, Frozen
+	lineExit    = "exit"    // Exit
+	lineAck     = "ack"     // Machine, Attempt
+	lineGone    = "gone"    // Machine was removed
+	lineSaving  = "saving"  // Machine, Attempt, Frozen: its checkpoint is about to be written; not Frozen: it is not
+	lineAsleep  = "asleep"  // Machine, Attempt: it is all in its checkpoint
+	lineWaking  = "waking"  // Machine, Attempt: it is about to go on from there
+)
+
+type line struct {
+	Kind    string        `json:"k"`
+	ID      string        `json:"id,omitempty"`
+	Tree    string        `json:"tree,omitempty"`
+	Dir     string        `json:"dir,omitempty"`
+	Node    string        `json:"node,omitempty"`
+	Machine string        `json:"m,omitempty"`
+	Attempt uint64        `json:"a,omitempty"`
+	Life    *lifeRecord   `json:"l,omitempty"`
+	Exit    *runtime.Exit `json:"x,omitempty"`
+	Frozen  bool          `json:"f,omitempty"`
+	At      time.Time     `json:"at,omitzero"` // when the attempt was started
+}
+
+// lifeRecord is what must be known to find a running process again.
+type lifeRecord struct {
+	PID       int       `json:"pid"`
+	Ticks     uint64    `json:"t"` // start time of the process in ticks since boot
+	StartedAt time.Time `json:"at"`
+	UID       int       `json:"uid,omitempty"` // -1: as the reaper
+	GID       int       `json:"gid,omitempty"`
+	Groups    []uint32  `json:"gs,omitempty"`
+	View      bool      `json:"v,omitempty"` // its directory is where the view has it
+	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
+	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
+	Paused    bool      `json:"p,omitempty"`
+	Sleep     sleep     `json:"sl,omitempty"`
+	Group     string    `json:"g,omitempty"`  // its cgroup's name; "" without cgroups
+	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds that the group had counted before
+	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
+	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
+	Engine    string    `json:"en,omitempty"` // path of that
+	Network   bool      `json:"nw,omitempty"` // it has one of its own
+	// how that was made; nil: a build before this one did not say
+	Net      *netplan.Network `json:"net,omitempty"`
+	V4       netip.Addr       `json:"v4,omitzero"`  // its IPv4 address
+	Volumes  bool             `json:"vs,omitempty"` // it has some
+	Stop     int              `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
+	Terminal bool             `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
+	LogBytes int64            `json:"lb"`
+	LogFiles int              `json:"lf"`
+}
+
+// sleep is how far a life is on its way to disk or from there.
+type sleep string
+
+const (
+	saving sleep = "saving" // its checkpoint is being written, at the end of which its process ends
+	asleep sleep = "asleep" // it has no process, but a checkpoint
+	waking sleep = "waking" // a process may have gone on from that, and is not known yet
+)
+
+// known is what the lives file says of one machine.
+type known struct {
+	seen    uint64
+	started time.Time // when the attempt seen was; zero where an older reaper did not write it down
+	intent  uint64    // an attempt whose program may or may not have run
+	meant   time.Time // when that was about to be
+	life    *lifeRecord
+	exits   map[uint64]runtime.Exit
+}
+
+// lose makes an attempt that was about to run one that was started and got lost: whether it ever ran cannot be
+// told, so its number is used up. It does nothing where there is none.
+func (k *known) lose(machine string, now time.Time) {
+	if k.intent == 0 {
+		return
+	}
+	if k.exits == nil {
+		k.exits = make(map[uint64]runtime.Exit, 1)
+	}
+	k.exits[k.intent] = runtime.Exit{Machine: machine, Attempt: k.intent, Code: -1, Lost: true, At: now}
+	k.seen, k.started, k.intent = k.intent, k.meant, 0
+	if k.started.IsZero() {
+		k.started = now
+	}
+}
+
+// lives is the open file.
+type lives struct {
+	path string
+
+	mu    sync.Mutex
+	file  *os.File
+	size  int64
+	ahead int64 // bytes of the disk that are the file's already
+	lines int
+	buf   []byte
+}
+
+// LivesFile is the name of the lives file in the directory.
+const LivesFile = "lives"
+
+// openLives reads the file and opens it for appending. was is its line of the boot: when that was another one, the host
+// has been down since, and no life in the file runs any more.
+func openLives(dir string) (l *lives, all map[string]*known, was line, err error) {
+	l = &lives{path: filepath.Join(dir, LivesFile)}
+	b, err := os.ReadFile(l.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, was, fmt.Errorf("read the lives file: %w", err)
+	}
+	all, was = replay(b)
+	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, was, fmt.Errorf("open the lives file: %w", err)
+	}
+	if len(b) > 0 && b[len(b)-1] != '\n' { // a torn last line must not swallow the next
+		if _, err := l.file.Write([]byte("\n")); err != nil {
+			return nil, nil, was, fmt.Errorf("mend the lives file: %w", err)
+		}
+		l.size++
+	}
+	l.size += int64(len(b))
+	l.takeAhead()
+	return l, all, was, nil
+}
+
+// replay applies the lines one after the other.
+func replay(b []byte) (all map[string]*known, boot line) {
+	all = make(map[string]*known)
+	for raw := range bytes.Lines(b) {
+		n, ok := decodeLine(raw)
+		if !ok {
+			continue
+		}
+		if n.Kind == lineBoot {
+			boot = n
+			continue
+		}
+		k := all[n.Machine]
+		if k == nil {
+			k = &known{exits: make(map[uint64]runtime.Exit)}
+			all[n.Machine] = k
+		}
+		switch n.Kind {
+		case lineSeen:
+			k.seen, k.started = n.Attempt, n.At
+		case lineIntent:
+			k.intent, k.meant = n.Attempt, n.At
+		case lineAbandon:
+			k.intent = 0
+		case lineRun:
+			k.seen, k.intent, k.life = n.Attempt, 0, n.Life
+			if n.Life != nil {
+				k.started = n.Life.StartedAt
+			}
+		case lineFrozen:
+			if k.life != nil && k.seen == n.Attempt { // it may have ended before the line was written
+				k.life.Paused = n.Frozen
+			}
+		case lineSaving, lineAsleep, lineWaking:
+			if k.life != nil && k.seen == n.Attempt {
+				k.life.Sleep = sleepOf(n)
+			}
+		case lineExit:
+			k.life = nil
+			if n.Exit != nil {
+				k.exits[n.Exit.Attempt] = *n.Exit
+			}
+		case lineAck:
+			delete(k.exits, n.Attempt)
+		case lineGone:
+			delete(all, n.Machine)
+		}
+	}
+	return all, boot
+}
+
+// sleepOf is what a line of its kind says.
+func sleepOf(n line) sleep {
+	switch {
+	case n.Kind == lineAsleep:
+		return asleep
+	case n.Kind == lineWaking:
+		return waking
+	case n.Frozen:
+		return saving
+	}
+	return ""
+}
+
+func decodeLine(raw []byte) (line, bool) {
+	var n line
+	sum, text, ok := bytes.Cut(bytes.TrimSuffix(raw, []byte("\n")), []byte(" "))
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if !ok || err != nil || crc32.ChecksumIEEE(text) != uint32(want) {
+		return n, false
+	}
+	return n, json.Unmarshal(text, &n) == nil
+}
+
+func encodeLine(b []byte, n line) ([]byte, error) {
+	const sum = "00000000 "
+	begin := len(b)
+	b = append(b, sum...)
+	text := begin + len(sum)
+	if n.plain() {
+		b = n.appendPlain(b)
+	} else {
+		enc, err := json.Marshal(n)
+		if err != nil {
+			return b[:begin], fmt.Errorf("encode a line of the lives file: %w", err)
+		}
+		b = append(b, enc...)
+	}
+	var crc [4]byte
+	binary.BigEndian.PutUint32(crc[:], crc32.ChecksumIEEE(b[text:]))
+	hex.Encode(b[begin:], crc[:])
+	return append(b, '\n'), nil
+}
+
+// plain reports whether appendPlain encodes the line: the two that every start waits for are of this kind.
+func (n line) plain() bool {
+	if n.ID != "" || n.Exit != nil || n.Frozen || CheckID(n.Machine) != nil {
+		return false
+	}
+	l := n.Life
+	if l == nil {
+		return n.Kind == lineIntent && plainTime(n.At)
+	}
+	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" && !l.Terminal &&
+		l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
+}
+
+// plainTime reports whether a time is written alike by encoding/json and by its own method.
+func plainTime(t time.Time) bool {
+	_, offset := t.Zone()
+	return t.Year() >= 0 && t.Year() <= 9999 && offset%60 == 0
+}
+
+// appendPlain encodes a plain line just as encoding/json does, at a fraction of the cost.
+func (n line) appendPlain(b []byte) []byte {
+	b = append(append(b, `{"k":"`...), n.Kind...)
+	b = append(append(append(b, `","m":"`...), n.Machine...), '"')
+	number := func(key string, v int64) {
+		if v != 0 {
+			b = strconv.AppendInt(append(b, key...), v, 10)
+		}
+	}
+	count := func(key string, v uint64) {
+		if v != 0 {
+			b = strconv.AppendUint(append(b, key...), v, 10)
+		}
+	}
+	count(`,"a":`, n.Attempt)
+	at := func(t time.Time) { b = append(t.AppendFormat(append(b, `,"at":"`...), time.RFC3339Nano), '"') }
+	l := n.Life
+	if l == nil {
+		if !n.At.IsZero() {
+			at(n.At)
+		}
+		return append(b, '}')
+	}
+	b = strconv.AppendInt(append(b, `,"l":{"pid":`...), int64(l.PID), 10)
+	b = strconv.AppendUint(append(b, `,"t":`...), l.Ticks, 10)
+	at(l.StartedAt)
+	number(`,"uid":`, int64(l.UID))
+	number(`,"gid":`, int64(l.GID))
+	if l.View {
+		b = append(b, `,"v":true`...)
+	}
+	count(`,"o":`, l.Out)
+	count(`,"e":`, l.Err)
+	if l.Paused {
+		b = append(b, `,"p":true`...)
+	}
+	if l.Group != "" {
+		b = append(append(append(b, `,"g":"`...), l.Group...), '"')
+	}
+	number(`,"bc":`, l.BaseCPU)
+	number(`,"bs":`, l.BaseSlow)
+	b = strconv.AppendInt(append(b, `,"lb":`...), l.LogBytes, 10)
+	b = strconv.AppendInt(append(b, `,"lf":`...), int64(l.LogFiles), 10)
+	return append(b, "}}"...)
+}
+
+// add appends one line.
+func (l *lives) add(n line) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var err error
+	if l.buf, err = encodeLine(l.buf[:0], n); err != nil {
+		return err
+	}
+	if l.size+int64(len(l.buf)) > l.ahead-livesAhead/2 {
+		l.takeAhead()
+	}
+	wrote, err := l.file.Write(l.buf)
+	if err != nil {
+		if wrote > 0 { // half a line must not swallow the next
+			err = errors.Join(err, l.file.Truncate(l.size))
+		}
+		return fmt.Errorf("write the lives file: %w", err)
+	}
+	l.size += int64(wrote)
+	l.lines++
+	return nil
+}
+
+// sync has what was added survive the host's going down. It is for lives that do.
+func (l *lives) sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.file.Sync(); err != nil {
+		return fmt.Errorf("sync the lives file: %w", err)
+	}
+	return nil
+}
+
+// livesAhead is for how much more of the file it has room on the disk: so that machines can be ended and removed when
+// the disk is full.
+const livesAhead = 256 << 10
+
+// takeAhead has the disk give the file room for what is yet to come. Where it does not, lines find their room one by
+// one.
+func (l *lives) takeAhead() {
+	l.ahead = l.size + livesAhead
+	_ = unix.Fallocate(int(l.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, l.ahead)
+}
+
+// full says whether most lines of the file are out of date.
+func (l *lives) full(machines int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines > 4096+8*machines
+}
+
+// rewrite puts the lines given in place of the file. The caller sees to it that nothing is added meanwhile.
+func (l *lives) rewrite(now []line) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b []byte
+	var err error
+	for _, n := range now {
+		if b, err = encodeLine(b, n); err != nil {
+			return err
+		}
+	}
+	tmp := l.path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("rewrite the lives file: %w", err)
+	}
+	outlive := slices.ContainsFunc(now, func(n line) bool { return n.Life != nil && n.Life.Sleep != "" })
+	if _, err = f.Write(b); err == nil && outlive {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = os.Rename(tmp, l.path)
+	}
+	if err == nil && outlive {
+		err = syncPath(filepath.Dir(l.path))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("rewrite the lives file: %w", err), f.Close(), os.Remove(tmp))
+	}
+	old := l.file
+	l.file, l.lines, l.size = f, 0, int64(len(b))
+	l.takeAhead()
+	return old.Close()
+}
+
+func (l *lives) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.Close()
+}

@@ -1,0 +1,245 @@
+package reaper
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/space"
+	"github.com/soukhq/souk/runtime/reaper/users"
+)
+
+// owner is whom a machine runs as and its files are given to; nil is whoever the reaper is.
+type owner struct {
+	uid, gid int
+	groups   []uint32
+}
+
+// apart keeps machines apart from souk and from each other: by users and by what they see of the host.
+type apart struct {
+	dir     string // of the reaper
+	log     *slog.Logger
+	view    *space.View // of the machines; nil: the host's own
+	users   *users.Pool // nil: see noUsers, or not root
+	noUsers error
+}
+
+// root reports whether it is the user who may do everything.
+func (o *owner) root() bool {
+	if o == nil {
+		return os.Geteuid() == 0
+	}
+	return o.uid == 0
+}
+
+// settle makes a thread that can fork machines of users other than root.
+func (p *threads) settle() error {
+	if err := space.Confine(os.Geteuid() == 0); err != nil {
+		return err
+	}
+	return p.view.Enter()
+}
+
+// settleRoot makes one for machines of root.
+func (p *threads) settleRoot() error {
+	if err := space.Confine(false); err != nil {
+		return err
+	}
+	return p.view.Enter()
+}
+
+// openApart makes the machines' view. Without one a machine with a user of its own must be let through to its directory
+// by whoever runs souk.
+func openApart(dir string, log *slog.Logger) *apart {
+	a := &apart{dir: dir, log: log}
+	if os.Geteuid() != 0 {
+		return a
+	}
+	var err error
+	if a.view, err = space.Open(machinesDir(dir)); err != nil {
+		log.Warn("machines get no view of their own", "err", err)
+	}
+	return a
+}
+
+// seen is the view; nil where there is none.
+func (a *apart) seen() *space.View {
+	if a == nil { // in tests
+		return nil
+	}
+	return a.view
+}
+
+// openUsers finds the numbers that machines can have, once their directories are known.
+func (a *apart) openUsers(machines map[string]*machine) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	var used []int
+	for _, m := range machines {
+		if users.Is(m.owned) {
+			used = append(used, m.owned)
+		}
+	}
+	if a.users, a.noUsers = users.Open(a.dir, used); a.noUsers != nil {
+		a.log.Warn("machines get no users of their own", "err", a.noUsers)
+		return
+	}
+	for _, m := range machines {
+		if a.users.Keep(m.owned) {
+			m.uid = m.owned
+		}
+	}
+}
+
+// dirOwner gives whom a directory belongs to; 0 when that cannot be seen.
+func dirOwner(dir string) int {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return 0
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return int(sys.Uid)
+	}
+	return 0
+}
+
+// ownerOf gives whom a machine is to run as. m.op is held.
+func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
+	if s.User == "" {
+		if !s.Apart || os.Geteuid() != 0 {
+			return nil, nil
+		}
+		if m.uid == 0 {
+			if a.noUsers != nil {
+				return nil, a.noUsers
+			}
+			uid, err := a.users.Take()
+			if err != nil {
+				return nil, err
+			}
+			m.uid = uid
+		}
+		return &owner{uid: m.uid, gid: m.uid}, nil
+	}
+	o, err := lookupUser(s.User)
+	if err != nil || o == nil || !s.Apart {
+		return o, err
+	}
+	if users.Is(o.uid) || users.Is(o.gid) {
+		return nil, fault.New(fault.Precondition, "user",
+			"the user %q is kept for a machine of this host: leave the user out, and the machine gets one of its own",
+			s.User)
+	}
+	privileged := o.uid == 0 || o.gid == 0
+	for _, g := range o.groups {
+		privileged = privileged || g == 0
+	}
+	if privileged && !s.Root {
+		return nil, fault.New(fault.Precondition, "root",
+			"this worker runs no machine as root or in its group (user %q): leave the user out, name another with "+
+				"--user, or start souk there with --allow-root", s.User)
+	}
+	return o, nil
+}
+
+// workDir is a machine's directory as the machine sees it.
+func (a *apart) workDir(id string) string {
+	if a.view != nil {
+		return space.Root(id)
+	}
+	return RootDir(a.dir, id)
+}
+
+// letIn gives a machine's directory to whom it runs as, and nobody else. m.op is held.
+func (a *apart) letIn(m *machine, o *owner) error {
+	if o == nil {
+		return nil
+	}
+	if a.view == nil {
+		for _, d := range []string{a.dir, machinesDir(a.dir)} {
+			if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
+				return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d",
+					d, o.uid)
+			}
+		}
+	}
+	if m.owned == o.uid && m.owned != 0 {
+		return nil
+	}
+	dir := filepath.Clean(RootDir(a.dir, m.id))
+	if err := users.HandOver(dir, o.uid, o.gid); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be closed to others",
+			m.id)
+	}
+	m.owned = o.uid
+	return nil
+}
+
+// plan says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes and
+// files are below the machine's directory only.
+func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) {
+	p, err := a.shows(s)
+	if p == nil || err != nil {
+		return nil, err
+	}
+	p.Root = space.Root(m.id)
+	for i := range p.Volumes {
+		p.Volumes[i].Mount = all[i].MoveTo
+	}
+	return p, nil
+}
+
+// shows is plan without what is open, so that paths can be refused before anything is.
+func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
+	if len(s.Mounts)+len(s.Files) == 0 || !s.Apart || os.Geteuid() != 0 {
+		return nil, nil
+	}
+	if a.view == nil {
+		return nil, fault.New(fault.Precondition, "namespace",
+			"this worker can make no mount namespace, so that volumes and files cannot be shown at their paths: run "+
+				"souk with CAP_SYS_ADMIN and a /run that can be written, or as a user other than root, where they are "+
+				"below the machine's directory")
+	}
+	p := new(space.Plan)
+	for _, v := range s.Mounts {
+		rel, err := relative(v.Path, "mount")
+		if err != nil {
+			return nil, err
+		}
+		p.Volumes = append(p.Volumes, space.Volume{Path: rel})
+	}
+	for _, f := range s.Files {
+		rel, err := relative(f.Path, "file")
+		if err != nil {
+			return nil, err
+		}
+		p.Files = append(p.Files, rel)
+	}
+	return p, nil
+}
+
+// program finds what a start without a space of its own executes, as the machine sees it.
+func (a *apart) program(id string, s *frame.Start) (string, error) {
+	dir := RootDir(a.dir, id)
+	path, err := program(s.Argv, s.Env, dir)
+	if rest, below := strings.CutPrefix(path, dir+"/"); below {
+		path = filepath.Join(a.workDir(id), rest)
+	}
+	return path, err
+}
+
+// dirOf is where a life works, as its processes see it.
+func (a *apart) dirOf(l *life) string {
+	if l.rec.View {
+		return space.Root(l.m.id)
+	}
+	return RootDir(a.dir, l.m.id)
+}

@@ -1,0 +1,180 @@
+package reaper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+)
+
+// readyContainer has been made and waits for its start. It is the container of a life that nobody is told of and that
+// is in no record: a reaper that follows one that was killed removes it.
+type readyContainer struct {
+	*life
+	key   [sha256.Size]byte // of the start that it is for
+	init  bool              // it has one
+	ticks uint64            // when its process began
+}
+
+// keyOf is by what a start is known as the one that a container was made for.
+func keyOf(attempt uint64, s *frame.Start, data []byte) (key [sha256.Size]byte, err error) {
+	same := *s
+	same.Fresh = false // of the machine, not of the container
+	raw, err := json.Marshal(&same)
+	if err != nil {
+		return key, fault.Wrap(err, fault.Internal, "start", "a start cannot be told from another")
+	}
+	h := sha256.New()
+	for _, part := range [][]byte{strconv.AppendUint(nil, attempt, 10), raw, data} {
+		_, _ = h.Write(part) // never fails
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// getReady makes the container that an attempt will be started in, so that its start is what is left to do. Where
+// q.Keep machines have one, the oldest gives way.
+func (c *containers) getReady(q frame.Request, data []byte) error {
+	r := c.r
+	if q.Attempt == 0 || q.Keep < 1 || q.Start == nil || q.Start.Container == nil {
+		return fault.New(fault.Invalid, "ready", "nothing can be made ahead of a start that is in no container")
+	}
+	key, err := keyOf(q.Attempt, q.Start, data)
+	if err != nil {
+		return err
+	}
+	m, err := r.find(q.Machine)
+	if err != nil {
+		return err
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	r.mu.Lock()
+	late := q.Attempt <= m.seen || m.life != nil && !m.life.over
+	r.mu.Unlock()
+	if late {
+		return nil // it runs, or has
+	}
+	if got := c.takeReady(m.id); got != nil {
+		if got.key == key && got.waits() {
+			c.keepReady(got)
+			return nil
+		}
+		c.discard(got)
+	}
+	for _, old := range c.tooMany(q.Keep - 1) {
+		c.discard(old)
+	}
+	got, err := c.makeReady(m, q.Attempt, q.Start, data)
+	if err != nil {
+		return err
+	}
+	got.key = key
+	c.keepReady(got)
+	return nil
+}
+
+func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data []byte) (*readyContainer, error) {
+	l, err := c.conceive(m, attempt, s)
+	if err != nil {
+		return nil, err
+	}
+	ends, closeEnds, err := l.outfit(c.r, s)
+	if err != nil {
+		return nil, err
+	}
+	defer closeEnds()
+	err = c.withEngine(func(ctx context.Context) error {
+		l.rec.PID, err = c.make(ctx, l, s, nil, data, ends, "")
+		return err
+	})
+	if err != nil {
+		l.strip(c.r)
+		return nil, err
+	}
+	got := &readyContainer{life: l, init: s.Container.Init != ""}
+	if st, err := proc.Read(l.rec.PID); err == nil {
+		got.ticks = st.Start
+	}
+	return got, nil
+}
+
+// waits reports whether the container's process is still there.
+func (a *readyContainer) waits() bool { return proc.Running(a.rec.PID, a.ticks) }
+
+// startReady starts a container that is ready, and reports whether it could: its process may have been killed
+// meanwhile.
+func (c *containers) startReady(a *readyContainer, tell func(runtime.Status)) bool {
+	err := a.begin(c.r, func() error {
+		ctx, cancel := c.r.patience(enginePatience)
+		defer cancel()
+		c.working(1)
+		defer c.working(-1)
+		return c.run(ctx, a.life, a.rec.PID, a.init, tell)
+	})
+	if err != nil {
+		c.r.log.Info("a container that was ready did not start, and is made anew", "machine", a.m.id, "err", err)
+	}
+	return err == nil
+}
+
+// keepReady keeps what the caller has made or taken.
+func (c *containers) keepReady(a *readyContainer) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	c.ready = append(c.ready, a)
+}
+
+// takeReady makes what is ready of a machine the caller's; nil: nothing is.
+func (c *containers) takeReady(id string) *readyContainer {
+	if c == nil {
+		return nil
+	}
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	i := slices.IndexFunc(c.ready, func(a *readyContainer) bool { return a.m.id == id })
+	if i < 0 {
+		return nil
+	}
+	a := c.ready[i]
+	c.ready = slices.Delete(c.ready, i, i+1)
+	return a
+}
+
+// tooMany makes the oldest the caller's, but for keep of them.
+func (c *containers) tooMany(keep int) []*readyContainer {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	n := max(0, len(c.ready)-keep)
+	old := slices.Clone(c.ready[:n])
+	c.ready = slices.Delete(c.ready, 0, n)
+	return old
+}
+
+// discard removes what is ready, and of whom nobody else knows any more; nil is nothing.
+func (c *containers) discard(a *readyContainer) {
+	if a == nil {
+		return
+	}
+	c.over(a.life)
+	a.strip(c.r)
+}
+
+// discardAll removes all that is ready. What it returns is closed when that is done.
+func (c *containers) discardAll() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, a := range c.tooMany(0) {
+			c.discard(a)
+		}
+	}()
+	return done
+}

@@ -1,0 +1,380 @@
+package reaper
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+)
+
+// maxRequests bounds the requests at once of one connection; more wait in the socket.
+const maxRequests = 512
+
+// places are how many connections there may be at once, by what they are for. Each kind has its own, so that who
+// follows logs leaves commands theirs, and neither keeps a souk out that wants to stop a machine.
+var places = map[string]int{
+	"":            2048, // has said nothing yet, and must within frame.HelloTimeout
+	frame.OpHello: 64,   // a souk: one, and those that it has left and that are not closed yet
+	frame.OpWatch: 2048,
+	frame.OpExec:  2048,
+
+	frame.OpAttach: 2048,
+}
+
+// conn is one connection of a worker.
+type conn struct {
+	r    *Reaper
+	op   string // what it is for, by which it has its place; guarded by r.mu
+	unix *net.UnixConn
+	in   *bufio.Reader
+	fds  *frame.Receiver
+
+	mu sync.Mutex // one frame at a time
+}
+
+func (r *Reaper) accept(ln *net.UnixListener) {
+	for {
+		u, err := ln.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			r.log.Error("a connection could not be accepted", "err", err)
+			time.Sleep(50 * time.Millisecond) // most often out of descriptors
+			continue
+		}
+		c := &conn{r: r, unix: u, fds: &frame.Receiver{Conn: u}}
+		c.in = bufio.NewReaderSize(c.fds, 4096)
+		if err := errors.Join(unixsock.CheckPeer(u), c.enter("")); err != nil {
+			r.log.Warn("a connection was refused", "err", err)
+			c.close()
+			continue
+		}
+		go c.serve()
+	}
+}
+
+func (c *conn) close() {
+	_ = c.unix.Close()
+	c.r.mu.Lock()
+	c.leaveLocked()
+	delete(c.r.subs, c)
+	c.r.mu.Unlock()
+	c.r.lookIdle()
+}
+
+// enter gives the connection a place among those of an operation, instead of the one that it has.
+func (c *conn) enter(op string) error {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := places[op]; r.places[op] >= most {
+		return fault.New(fault.Exhausted, "connections", "%s; try again when some have ended", fullText(op, most))
+	}
+	c.leaveLocked()
+	c.op, r.conns[c] = op, true
+	r.places[op]++
+	return nil
+}
+
+// leaveLocked gives the place back; r.mu is held.
+func (c *conn) leaveLocked() {
+	if c.r.conns[c] {
+		delete(c.r.conns, c)
+		c.r.places[c.op]--
+	}
+}
+
+// fullText says which places are taken.
+func fullText(op string, most int) string {
+	switch op {
+	case frame.OpWatch:
+		return fmt.Sprintf("%d logs of the worker's machines are followed already, the most at once", most)
+	case frame.OpAttach:
+		return fmt.Sprintf("%d terminals of the worker's machines are looked at already, the most at once", most)
+	case frame.OpExec:
+		return fmt.Sprintf("%d commands run beside the worker's machines already, the most at once", most)
+	}
+	return fmt.Sprintf("the reaper has %d connections of this kind already, the most at once", most)
+}
+
+func (r *Reaper) closeConns() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		_ = c.unix.Close()
+	}
+}
+
+// send writes one frame, and descriptors with it. A worker that does not read for sendPatience is cut off; it connects
+// again when it lives.
+func (c *conn) send(id uint32, kind frame.Kind, head any, files ...*os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
+	if err := frame.Write(&frame.Sender{Conn: c.unix, Files: files}, id, kind, head); err != nil {
+		_ = c.unix.Close()
+	}
+}
+
+// sendOutput sends what a machine wrote to its terminal. A worker that has not read it by then is cut off.
+func (c *conn) sendOutput(id uint32, p []byte, by time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.unix.SetWriteDeadline(by)
+	if err := frame.Write(c.unix, id, frame.KindOutput, nil, p); err != nil {
+		_ = c.unix.Close()
+	}
+}
+
+func (c *conn) sendExit(x runtime.Exit) { c.send(0, frame.KindExit, x) }
+
+func (c *conn) fail(id uint32, err error) {
+	c.send(id, frame.KindReply, frame.Reply{Error: frame.ToError(err)})
+}
+
+// serve reads the first request, which says what the connection is for.
+func (c *conn) serve() {
+	defer c.close()
+	defer c.fds.Close()
+	_ = c.unix.SetReadDeadline(time.Now().Add(frame.HelloTimeout))
+	f, q, err := c.next()
+	if err != nil || q.Hello == nil {
+		return
+	}
+	_ = c.unix.SetReadDeadline(time.Time{})
+	if q.Hello.Version < frame.Oldest || q.Hello.Oldest > frame.Version {
+		c.fail(f.ID, fault.New(fault.Unavailable, "protocol",
+			"the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
+			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
+		return
+	}
+	if _, known := places[q.Op]; known {
+		if err := c.enter(q.Op); err != nil {
+			c.r.log.Warn("a connection was refused", "err", err)
+			c.fail(f.ID, err)
+			return
+		}
+	}
+	switch q.Op {
+	case frame.OpHello:
+		c.r.leaving.Store(false)
+		c.welcome(f.ID, q.Hello)
+		c.loop()
+	case frame.OpWatch:
+		c.watch(f.ID, q.Machine)
+	case frame.OpExec:
+		c.exec(f.ID, q)
+	case frame.OpAttach:
+		c.attach(f.ID, &q)
+	default:
+		c.fail(f.ID, fault.New(fault.Invalid, "op", "a connection cannot begin with %q", q.Op))
+	}
+}
+
+func (c *conn) next() (frame.Frame, frame.Request, error) {
+	var q frame.Request
+	f, err := frame.Read(c.in)
+	if err != nil {
+		return f, q, err
+	}
+	if f.Kind != frame.KindRequest {
+		return f, q, fmt.Errorf("a frame of kind %q where a request belongs", f.Kind)
+	}
+	return f, q, json.Unmarshal(f.Head, &q)
+}
+
+// welcome answers hello and, to whoever wants exits, sends those that are over and not acknowledged. The rest follow
+// as they are announced.
+func (c *conn) welcome(id uint32, h *frame.Hello) {
+	r := c.r
+	w := &frame.Welcome{
+		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
+		View: r.apart.view != nil,
+	}
+	if r.apart.noUsers != nil {
+		w.NoUsers = r.apart.noUsers.Error()
+	}
+	c.send(id, frame.KindReply, frame.Reply{Welcome: w})
+	if !h.Exits {
+		return
+	}
+	var old []runtime.Exit
+	r.mu.Lock()
+	r.subs[c] = true
+	for _, m := range r.machines {
+		for _, x := range m.exits {
+			if m.life == nil || m.life.over || m.life.attempt != x.Attempt {
+				old = append(old, x)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, x := range old {
+		c.sendExit(x)
+	}
+}
+
+// loop serves requests until the worker goes. Those of different machines are carried out beside each other.
+func (c *conn) loop() {
+	slots := make(chan struct{}, maxRequests)
+	for {
+		f, q, err := c.next()
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+				c.r.log.Warn("a worker's connection was cut off", "err", err)
+			}
+			return
+		}
+		slots <- struct{}{}
+		wait, done := c.r.turns.take(&q)
+		c.r.pool.do(func() {
+			defer func() { <-slots }()
+			defer done()
+			interrupt(c.r, &q)
+			if err := wait(); err != nil {
+				c.fail(f.ID, err)
+				return
+			}
+			c.request(f, q)
+		})
+	}
+}
+
+// request carries out one request and answers it.
+func (c *conn) request(f frame.Frame, q frame.Request) {
+	if q.Op == frame.OpUpgrade {
+		// When it succeeds, the connection is what ends.
+		err := c.r.upgrade(q.Argv)
+		c.fail(f.ID, err)
+		return
+	}
+	c.r.gate.RLock()
+	defer c.r.gate.RUnlock()
+	if q.Op == frame.OpStart {
+		tell := func(st runtime.Status) { c.send(f.ID, frame.KindReply, frame.Reply{Status: &st}) }
+		if err := c.r.start(q.Machine, q.Attempt, q.Start, f.Body, tell); err != nil {
+			c.fail(f.ID, err)
+		}
+		return
+	}
+	if q.Op == frame.OpWake {
+		st, err := wake(c.r, q, f.Body)
+		c.send(f.ID, frame.KindReply, frame.Reply{Status: &st, Error: frame.ToError(err)})
+		return
+	}
+	var a frame.Reply
+	if q.Op == frame.OpReady {
+		if err := c.r.containers.getReady(q, f.Body); err != nil {
+			a = frame.Reply{Error: frame.ToError(err)}
+		}
+	} else if err := c.r.do(q, &a); err != nil {
+		a = frame.Reply{Error: frame.ToError(err)}
+	}
+	c.send(f.ID, frame.KindReply, a)
+}
+
+// do carries out one request other than start.
+func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
+	switch q.Op {
+	case frame.OpPrepare:
+		return r.prepare(q.Machine)
+	case frame.OpCheck:
+		return check(r, q.Machine, q.Start)
+	case frame.OpSignal:
+		return r.signal(q.Machine, syscall.Signal(q.Signal))
+	case frame.OpKill:
+		return r.kill(q.Machine)
+	case frame.OpRemove:
+		return r.remove(q.Machine)
+	case frame.OpList:
+		a.List = r.list()
+		return nil
+	case frame.OpLife:
+		m, err := r.find(q.Machine)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		st := m.statusLocked()
+		a.Status = &st
+		a.Container = m.life != nil && m.life.rec.Container != ""
+		if a.Container && st.Running {
+			a.Sandbox = r.containers.store.Sandbox(nameOf(m.life))
+		}
+		if l := m.life; l != nil && st.Running && !st.OnDisk && l.rec.Group != "" {
+			a.Group = &frame.Group{Name: l.rec.Group, CPU: time.Duration(l.rec.BaseCPU),
+				Throttled: time.Duration(l.rec.BaseSlow)}
+		}
+		return nil
+	case frame.OpAck:
+		for _, a := range q.Acks {
+			if err := r.ack(a.Machine, a.Attempt); err != nil {
+				return err
+			}
+		}
+		if q.Machine == "" {
+			return nil
+		}
+		return r.ack(q.Machine, q.Attempt)
+	case frame.OpPing:
+		r.forkMu.Lock() // whoever has it for long holds up all
+		r.mu.Lock()
+		defer r.forkMu.Unlock()
+		defer r.mu.Unlock()
+		return nil
+	case frame.OpLeave:
+		r.leaving.Store(true) // it is looked at when the connection is closed
+		return nil
+	case frame.OpPause:
+		return r.pause(q.Machine, true)
+	case frame.OpResume:
+		return r.pause(q.Machine, false)
+	case frame.OpHibernate:
+		return hibernate(r, q.Machine, q.Attempt)
+	case frame.OpResize:
+		return resize(r, q.Machine, q.Attempt, q.Limits)
+	}
+	return fault.New(fault.Unimplemented, "op", "this reaper does not know the request %q: it is older than souk", q.Op)
+}
+
+// watch tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.
+func (c *conn) watch(id uint32, machine string) {
+	m, err := c.r.find(machine)
+	if err != nil {
+		c.fail(id, err)
+		return
+	}
+	grown, stop := m.watch()
+	defer stop()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+	}()
+	c.send(id, frame.KindGrown, nil)
+	for {
+		select {
+		case _, ok := <-grown:
+			if !ok {
+				c.send(id, frame.KindReply, frame.Reply{})
+				return
+			}
+			c.send(id, frame.KindGrown, nil)
+		case <-gone:
+			return
+		}
+	}
+}

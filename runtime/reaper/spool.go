@@ -1,0 +1,56 @@
+package reaper
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/soukhq/souk/runtime/reaper/output"
+)
+
+// outputs is where what the machines print goes.
+type outputs struct {
+	dir   string // the reaper's
+	log   *slog.Logger
+	spool *output.Spool // nil: it could not be opened
+}
+
+const spoolDir = "spool"
+
+// openOutputs opens the spool, and brings what the reaper before this one left there of lives that are over into their
+// logs. Of those that go on it is left for adopt.
+func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sameBoot bool) *outputs {
+	o := &outputs{dir: dir, log: log}
+	spool, err := output.OpenSpool(filepath.Join(dir, spoolDir))
+	if err != nil {
+		log.Warn("output is carried in memory, and a piece of it is lost if the reaper is killed", "err", err)
+		return o
+	}
+	o.spool = spool
+	spool.Left(func(src output.Source, logBytes int64, logFiles int) {
+		m := machines[src.Machine]
+		switch {
+		case m == nil || !sameBoot:
+			spool.Forget(src)
+			return
+		case m.life != nil && m.life.attempt == src.Attempt:
+			return
+		}
+		l := &life{m: m, attempt: src.Attempt}
+		l.log = output.Open(LogDir(dir, m.id), logBytes, logFiles, m.grown)
+		o.sink(l, src.Stream).Cut(time.Now())
+		if err := l.log.Close(); err != nil {
+			log.Warn("a log could not be closed", "machine", m.id, "err", err)
+		}
+	})
+	return o
+}
+
+// sink gives the writer of one stream of a life.
+func (o *outputs) sink(l *life, stream string) *output.Sink {
+	s, err := o.spool.Sink(l.log, output.Source{Machine: l.m.id, Attempt: l.attempt, Stream: stream})
+	if err != nil {
+		o.log.Error("output was lost", "machine", l.m.id, "stream", stream, "err", err)
+	}
+	return s
+}

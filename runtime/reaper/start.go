@@ -1,0 +1,355 @@
+package reaper
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/output"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/pty"
+	"github.com/soukhq/souk/runtime/reaper/space"
+)
+
+// maxStarting is how many starts are under way at once; more wait. They would wait for the fork anyway, each with four
+// ends of pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes
+// them.
+const maxStarting = 4
+
+// start starts an attempt, or finds the one that was started. Unless it fails it tells, once, what came of it: as soon
+// as that is so, and before what else a start brings with it is done.
+func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	if s != nil && s.Fresh {
+		if err := r.prepare(id); err != nil {
+			return err
+		}
+	}
+	m, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	if attempt == 0 || s == nil {
+		return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	st, done, err := r.judge(m, attempt)
+	if err != nil {
+		return err
+	}
+	if done {
+		tell(st)
+		return nil
+	}
+	r.startSlots <- struct{}{}
+	defer func() { <-r.startSlots }()
+	return r.launch(m, attempt, s, data, tell)
+}
+
+// judge decides by attempt: done means that the answer is known already.
+func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool, err error) {
+	r.mu.Lock()
+	l, seen := m.life, m.seen
+	busy := l != nil && !l.over
+	ending := busy && l.ended && !l.sleeps()
+	r.mu.Unlock()
+	if attempt < seen {
+		return st, false, fault.New(fault.Conflict, "attempt_old",
+			"attempt %d of machine %s is older than attempt %d, which was started already", attempt, m.id, seen)
+	}
+	if busy && attempt > l.attempt && !ending {
+		return st, false, fault.New(fault.Conflict, "attempt_running",
+			"attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
+	}
+	if ending {
+		if err := l.wait(killPatience); err != nil {
+			return st, false, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if attempt == m.seen {
+		return m.statusLocked(), true, nil
+	}
+	if len(m.exits) >= maxExits {
+		return st, false, fault.New(fault.Precondition, "exits",
+			"machine %s has %d exits that nobody has acknowledged: acknowledge them first", m.id, len(m.exits))
+	}
+	return st, false, nil
+}
+
+// launch does the work of a start. Nothing is left behind when it fails.
+func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+	if s.Container != nil {
+		return r.containers.launch(m, attempt, s, data, tell)
+	}
+	held, err := openVolumes(s)
+	if err != nil {
+		return err
+	}
+	defer held.close()
+	o, err := r.apart.ownerOf(m, s)
+	if err != nil {
+		return err
+	}
+	shown, err := r.apart.plan(m, s, held)
+	if err != nil {
+		return err
+	}
+	path := "" // with a space of its own, only that tells what is there
+	if shown == nil {
+		if path, err = r.apart.program(m.id, s); err != nil {
+			return err
+		}
+	}
+	if err := r.apart.letIn(m, o); err != nil {
+		return err
+	}
+	if err := place(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
+		return err
+	}
+	if err := r.giveVolumes(held, s, o); err != nil {
+		return err
+	}
+	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		s.Env = append(s.Env, "HOME="+r.apart.workDir(m.id))
+	}
+	l := newLife(r.dir, m, attempt, s, o)
+	l.env, l.rec.View = s.Env, r.apart.view != nil
+	return r.born(l, s, func(ends [2]int) error {
+		return l.begin(r, func() error { return r.forkMain(l, path, shown, s, ends, tell) })
+	})
+}
+
+func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
+	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{}), saved: make(chan error, 1)}
+	l.rec = lifeRecord{UID: -1, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	if o != nil {
+		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
+	}
+	l.log = output.Open(LogDir(dir, m.id), s.LogBytes, s.LogFiles, m.grown)
+	return l
+}
+
+// born makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the life.
+func (r *Reaper) born(l *life, s *frame.Start, start func(ends [2]int) error) error {
+	ends, closeEnds, err := l.outfit(r, s)
+	if err != nil {
+		return err
+	}
+	defer closeEnds()
+	if err := start(ends); err != nil {
+		l.strip(r)
+		return err
+	}
+	return nil
+}
+
+// outfit gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
+// left.
+func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
+	if s.Attach && s.Terminal == nil { // what is shown on a terminal waits for who looks at it
+		if err := output.Expect(LogDir(r.dir, l.m.id)); err != nil {
+			_ = l.log.Close() // nothing was written
+			return ends, nil, fault.Wrap(err, fault.Unavailable, "log", "the output of machine %s cannot be kept for "+
+				"its reader", l.m.id)
+		}
+	}
+	if ends, closeEnds, err = openEnds(r, l, s); err != nil {
+		_ = l.log.Close() // nothing was written
+		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured",
+			l.m.id)
+	}
+	err = givePipes(l.owner, ends[:]...)
+	if err == nil && r.tree != nil {
+		take := r.slots.take
+		if l.rec.Container != "" {
+			take = r.slots.fresh
+		}
+		if l.slot, err = take(s.Limits); err != nil {
+			err = fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", l.m.id)
+		} else {
+			l.rec.Group = l.slot.group.Name()
+			l.rec.BaseCPU, l.rec.BaseSlow = int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
+		}
+	}
+	if err != nil {
+		closeEnds()
+		l.strip(r)
+	}
+	return ends, closeEnds, err
+}
+
+// strip takes from a life that is not to be what outfit gave it.
+func (l *life) strip(r *Reaper) {
+	if l.rec.Group != "" {
+		_ = r.slots.drop(l.slot) // it is tried again with the next
+	}
+	l.closeStreams()
+	r.keeper.Drop(l.String())
+	_ = l.log.Close() // nothing was written
+}
+
+// begin writes down that the program of an attempt is about to run, then calls do, which has it run, registers the life
+// and tells of it. A reaper that is killed in between uses up the attempt, so nothing that takes long belongs into do.
+// Where do fails the attempt may be started again.
+func (l *life) begin(r *Reaper, do func() error) error {
+	l.rec.StartedAt = time.Now()
+	err := r.record(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
+		func() { l.m.intent, l.m.meant = l.attempt, l.rec.StartedAt })
+	if err != nil {
+		return err
+	}
+	r.at(PointIntent)
+	if err := do(); err != nil {
+		r.abandon(l)
+		return err
+	}
+	r.attend(l)
+	return nil
+}
+
+// openEnds makes what a life writes to: pipes, or a terminal. That of a container is made with it.
+func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err error) {
+	switch {
+	case s.Terminal == nil:
+		pair, err := r.stock.pipes()
+		if err != nil {
+			return ends, nil, err
+		}
+		l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
+		l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
+		return [2]int{pair[0].end, pair[1].end}, pair.closeEnds, nil
+	case s.Container != nil:
+		return [2]int{int(r.null.Fd()), int(r.null.Fd())}, func() {}, nil
+	}
+	near, far, err := pty.Open(s.Terminal.Size)
+	if err != nil {
+		return ends, nil, err
+	}
+	if err := keepTerminal(r, l, near); err != nil {
+		return ends, nil, errors.Join(err, far.Close())
+	}
+	fd := int(far.Fd())
+	return [2]int{fd, fd}, func() { _ = far.Close() }, nil
+}
+
+// keepTerminal makes a near end the output of a life, and has a copy kept for the next reaper.
+func keepTerminal(r *Reaper, l *life, near *os.File) error {
+	s, err := openTerminal(near, l.log.Sink("stdout"))
+	if err == nil {
+		err = r.keeper.Keep(l.String(), near)
+	}
+	if err != nil {
+		return errors.Join(err, near.Close())
+	}
+	l.streams[0], l.rec.Out = s, s.inode
+	return nil
+}
+
+// forkMain forks the main process of a life that is no container.
+func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Start, ends [2]int,
+	tell func(runtime.Status)) error {
+	c := &child{
+		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(l.m.id), owner: l.owner, space: shown,
+		thread: l.slot.thread, v2: l.slot.meter.Dir(),
+		files:      [3]int{int(r.null.Fd()), ends[0], ends[1]},
+		registered: func(pid int, ticks uint64) { r.register(l, pid, ticks) },
+		forked: func() {
+			r.mu.Lock()
+			st := l.status()
+			r.mu.Unlock()
+			tell(st)
+		},
+	}
+	if s.Terminal != nil {
+		c.files[0], c.terminal = ends[0], true
+		c.env = s.Terminal.Env(c.env)
+	}
+	if r.tree != nil {
+		c.group = &l.slot.group
+	}
+	err := r.fork(c)
+	if err == nil && c.spoiled {
+		r.freeThread(l)
+	}
+	return err
+}
+
+// abandon takes an intent back: no program has run, and the attempt may be started again.
+func (r *Reaper) abandon(l *life) {
+	took := func() { l.m.intent = 0 }
+	if err := r.record(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
+		r.log.Warn("a start that failed could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		took() // the next rewrite of the file leaves it out
+	}
+}
+
+// attend begins what goes on beside a life once its start is answered.
+func (r *Reaper) attend(l *life) {
+	r.young.add(l)
+	r.mu.Lock()
+	streams := l.streams
+	r.mu.Unlock()
+	for _, st := range streams {
+		if st != nil {
+			l.pumps.run(st)
+		}
+	}
+}
+
+// freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it
+// at its end: they are of use to those who come and go.
+func (r *Reaper) freeThread(l *life) {
+	s := r.takeBack(l)
+	s.thread.leave()
+	r.slots.forget(&s)
+	r.stock.restock(r.pool)
+}
+
+// register makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
+// 0: that must be asked. The pumps count from here on: the end of the life waits for them, however soon it comes.
+func (r *Reaper) register(l *life, pid int, ticks uint64) {
+	l.rec.PID, l.rec.Ticks = pid, ticks
+	r.at(PointForked)
+	for _, st := range l.streams {
+		if st != nil {
+			l.pumps.expect(1)
+		}
+	}
+	if ticks == 0 {
+		if st, err := proc.Read(pid); err == nil {
+			l.rec.Ticks = st.Start
+		}
+	}
+	rec := l.rec
+	err := r.record(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {
+		l.m.seen, l.m.started, l.m.life, l.m.intent = l.attempt, l.rec.StartedAt, l, 0
+		r.procs[pid] = l
+	})
+	if err != nil {
+		// It runs; only the next reaper would not know, and would take it for one that was lost.
+		r.log.Error("a life could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
+		r.mu.Lock()
+		l.m.seen, l.m.started, l.m.life = l.attempt, l.rec.StartedAt, l
+		r.procs[pid] = l
+		r.mu.Unlock()
+	}
+}
+
+func (l *life) closeStreams() {
+	for _, s := range l.streams {
+		if s != nil {
+			_ = s.file.Close()
+		}
+	}
+}

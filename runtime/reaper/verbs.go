@@ -1,0 +1,268 @@
+package reaper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
+	"github.com/soukhq/souk/runtime/reaper/proc"
+	"github.com/soukhq/souk/runtime/reaper/spec"
+)
+
+func notRunning(id string) error {
+	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+}
+
+func suspendedFault(id string) error {
+	return fault.New(fault.Precondition, "paused",
+		"machine %s is suspended: resume it before a command is run in it", id)
+}
+
+// running gives the life that runs now.
+func (r *Reaper) running(id string) (*life, error) {
+	m, err := r.find(id)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch l := m.life; {
+	case l != nil && !l.over && l.sleeps():
+		return nil, suspendedFault(id)
+	case l == nil || l.ended:
+		return nil, notRunning(id)
+	}
+	return m.life, nil
+}
+
+// signal sends sig to the main process.
+func (r *Reaper) signal(id string, sig syscall.Signal) error {
+	if sig < 0 || sig > 64 {
+		return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
+	}
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	if sig == 0 {
+		sig = cmp.Or(syscall.Signal(l.rec.Stop), syscall.SIGINT)
+	}
+	// The process cannot be waited for while forkMu is held, so the pid is still its own.
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	r.mu.Lock()
+	ended := l.ended
+	r.mu.Unlock()
+	if ended || !l.child && !proc.Running(l.rec.PID, l.rec.Ticks) {
+		return notRunning(id)
+	}
+	if sig == syscall.SIGKILL {
+		l.shoot(r)
+	}
+	if (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && l.rec.Container != "" && signalBehindInit(l.rec.PID, sig) {
+		return nil
+	}
+	if err := syscall.Kill(l.rec.PID, sig); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "signal", "signal %d cannot be sent to machine %s", sig, id)
+	}
+	return nil
+}
+
+// signalBehindInit sends a signal to the program that a container's init runs. An init passes on all signals but SIGTTIN
+// and SIGTTOU, which it ignores for the sake of its terminal, though some servers scale by them. It is false where the
+// first process is the program itself, or has ended.
+func signalBehindInit(first int, sig syscall.Signal) bool {
+	if argv := proc.Command(first); len(argv) == 0 || argv[0] != spec.InitPath {
+		return false
+	}
+	kids, _ := proc.Children(first)
+	if len(kids) == 0 {
+		return false
+	}
+	fd, err := unix.PidfdOpen(kids[0], 0) // its oldest child: orphans that it adopts come behind
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	// The number may be another process's by now, but not that of the one that is open, if it is a child still.
+	if again, _ := proc.Children(first); !slices.Contains(again, kids[0]) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+}
+
+const freezePatience = 5 * time.Second
+
+// pause suspends or resumes.
+func (r *Reaper) pause(id string, on bool) error {
+	m, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	r.mu.Lock()
+	sleeps := on && m.life != nil && !m.life.over && m.life.sleeps()
+	r.mu.Unlock()
+	if sleeps {
+		return nil // it is suspended
+	}
+	return freeze(r, id, on)
+}
+
+// freeze does it. machine.op is held.
+func freeze(r *Reaper, id string, on bool) error {
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	same := l.rec.Paused == on
+	r.mu.Unlock()
+	if same {
+		return nil
+	}
+	if r.tree != nil {
+		r.freeThread(l) // v1 freezes threads
+	}
+	l.slotMu.Lock() // no command is forked into it meanwhile, and none is until it is known to be suspended
+	defer l.slotMu.Unlock()
+	if l.slotGone {
+		return notRunning(id)
+	}
+	ctx, cancel := r.patience(freezePatience)
+	defer cancel()
+	if r.tree != nil && l.slot.group.CanFreeze() {
+		if err := l.slot.group.Freeze(ctx, on); err != nil {
+			r.mu.Lock()
+			paused := l.rec.Paused
+			r.mu.Unlock()
+			_ = l.slot.group.Freeze(ctx, paused)
+			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+		}
+	} else {
+		sig := syscall.SIGCONT
+		if on {
+			sig = syscall.SIGSTOP
+		}
+		for _, pid := range r.pids(l) {
+			if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
+				return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+			}
+		}
+	}
+	return r.record(line{Kind: lineFrozen, Machine: id, Attempt: l.attempt, Frozen: on}, func() {
+		if !l.ended {
+			l.rec.Paused = on
+		}
+	})
+}
+
+// resize gives a life other limits of CPU and memory. Where there are no cgroups there are none to change.
+func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
+	m, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	if to == nil || to.CPUMilli <= 0 || to.MemoryMiB <= 0 {
+		return fault.New(fault.Invalid, "limits", "a resize of machine %s needs CPU and memory above 0", id)
+	}
+	if err := r.lock(m); err != nil {
+		return err
+	}
+	defer m.op.Unlock()
+	l, err := r.running(id)
+	if err != nil {
+		return err
+	}
+	if l.attempt != attempt {
+		return notRunning(id)
+	}
+	if r.tree == nil {
+		return nil
+	}
+	l.slotMu.Lock()
+	defer l.slotMu.Unlock()
+	if l.slotGone {
+		return notRunning(id)
+	}
+	err = l.slot.group.Adjust(*to)
+	if used, is := errors.AsType[*cgroup.InUseError](err); is {
+		return fault.New(fault.Precondition, "memory_in_use",
+			"machine %s uses %d MiB of memory and cannot be held to %d MiB; have it free some, "+
+				"or stop it first", id, used.UsedMiB, to.MemoryMiB)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		l.slot.limits = cgroup.Limits{} // not known: no other life is given this group
+		return fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be changed now", id)
+	}
+	if had := l.slot.limits; had != (cgroup.Limits{}) {
+		to.PIDs, to.Denied = had.PIDs, had.Denied
+		l.slot.limits = *to
+	}
+	return nil
+}
+
+// remove ends whatever runs of the machine, then deletes all there is of it.
+func (r *Reaper) remove(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.machines[id]
+	r.mu.Unlock()
+	if m != nil {
+		m.op.Lock()
+		defer m.op.Unlock()
+		if err := r.kill(id); err != nil {
+			return err
+		}
+		r.containers.discard(r.containers.takeReady(id))
+	}
+	if m != nil {
+		err := r.record(line{Kind: lineGone, Machine: id}, func() {
+			m.gone = true
+			delete(r.machines, id)
+		})
+		if err != nil {
+			return err
+		}
+		m.endWatches()
+	}
+	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id)),
+		os.RemoveAll(checkpointDir(r.dir, id))); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
+	}
+	if m != nil && m.uid != 0 {
+		r.apart.users.Give(m.uid)
+	}
+	return nil
+}
+
+// sweep kills and removes a group that no life answers for.
+func (r *Reaper) sweep(name string) error {
+	ctx, cancel := r.patience(killPatience)
+	defer cancel()
+	g := r.tree.Group(name)
+	if err := g.Kill(ctx); err != nil {
+		return err
+	}
+	return g.Remove()
+}
+
+// patience bounds work that is not any caller's.
+func (r *Reaper) patience(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.ctx), d)
+}

@@ -1,0 +1,87 @@
+package reaper
+
+import (
+	"os"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/users"
+	"github.com/soukhq/souk/runtime/reaper/volumes"
+)
+
+// held are the volumes of a start's mounts, in their order. Where a process is not kept apart, or souk is not root,
+// there are none: a mount is a link to a directory.
+type held []*volumes.Volume
+
+// openVolumes opens them, until they are closed.
+func openVolumes(s *frame.Start) (held, error) {
+	root := os.Geteuid() == 0
+	if !root || !s.Apart && s.Container == nil {
+		return nil, noFile(s)
+	}
+	all := make(held, 0, len(s.Mounts))
+	for i := range s.Mounts {
+		v, err := volumes.Open(s.Mounts[i].Dir)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// noFile refuses volumes that are file systems in files.
+func noFile(s *frame.Start) error {
+	for _, m := range s.Mounts {
+		if st, err := os.Lstat(m.Dir); err == nil && st.Mode().IsRegular() {
+			return fault.New(fault.Precondition, "volume", "volume %s is a file system of its own, which souk "+
+				"can mount as root only: run souk as root", m.Volume)
+		}
+	}
+	return nil
+}
+
+// close lets go of them. They stay mounted where a machine has them.
+func (h held) close() {
+	for _, v := range h {
+		_ = v.Close() // nothing is written by it
+	}
+}
+
+// giveVolumes has a process find its volumes' files: those of the volume's root are its own where it has its machine's
+// own user. A user of the host has its number in the volume, too, and is given one that nobody has had.
+func (r *Reaper) giveVolumes(all held, s *frame.Start, o *owner) error {
+	if len(all) == 0 || o == nil {
+		return nil
+	}
+	if s.User != "" {
+		for _, v := range all {
+			err := v.Take(func(bool) error { return v.Give(uint32(o.uid), uint32(o.gid), 0o755) }) //nolint:gosec // the host's
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ids := users.Numbers(o.uid)
+	ns, err := r.namespaces.of(ids)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "volume", "volumes cannot be shown to the machine's user")
+	}
+	defer ns.Close()
+	for _, v := range all {
+		shown, err := v.Show(ns, ids)
+		switch {
+		case err != nil:
+		case shown:
+			err = v.Take(func(bool) error { return v.Give(0, 0, 0o755) })
+		default:
+			err = v.AsItIs(o.uid, o.gid)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

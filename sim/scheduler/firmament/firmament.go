@@ -1,0 +1,192 @@
+// Package firmament is Firmament (Gog et al., OSDI'16) with the cost models of package flow: a central scheduler that
+// places all waiting tasks at once by min-cost flow, round after round (section 4), each round starting from the flow
+// that the last one left (5.2). Tasks that run stay where they are.
+//
+// A trace of slots says nothing of a task's input or of how tasks disturb each other, so both are drawn by job and task
+// number: three workers that have a copy of the input and its size as in Firmament's own simulator, and the job's
+// class.
+package firmament
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/soukhq/souk/sim/scheduler"
+	"github.com/soukhq/souk/sim/scheduler/flow"
+)
+
+// Options are Firmament's parameters.
+type Options struct {
+	Model flow.Model
+	Round scheduler.Time // between two rounds at least; 100 ms when 0
+}
+
+// Firmament is the architecture.
+type Firmament struct {
+	opt     Options
+	net     *flow.Network
+	free    int        // slots
+	waiting []task     // that are not in the network, first come first
+	inside  map[int]in // in the network, by its index
+	order   []int      // indices of inside, as they came
+	last    scheduler.Time
+	coming  bool
+	classes []flow.Class // by job
+	workers int
+}
+
+type task struct{ job, n int32 }
+
+type in struct {
+	task
+	since scheduler.Time
+	base  int64 // cost of staying unscheduled, when it comes
+}
+
+const (
+	kindRound scheduler.Kind = iota
+	kindStart                // task N of Job is at worker To
+	kindFree                 // the scheduler hears that a task of Job has ended at worker To
+)
+
+// extra is how many tasks more than there are free slots a round looks at: those that have waited longest. All others
+// cost less to leave unscheduled, so that they would have no slot. It bounds the network.
+const extra = 64
+
+// New makes Firmament for a fleet.
+func New(fleet scheduler.Fleet, opt Options) (*Firmament, error) {
+	opt.Round = cmp.Or(opt.Round, 100*scheduler.Second/1000)
+	net, err := flow.New(opt.Model)
+	if err != nil {
+		return nil, err
+	}
+	slots := max(1, fleet.Slots)
+	for range fleet.Workers {
+		if _, err := net.AddWorker(slots); err != nil {
+			return nil, err
+		}
+	}
+	return &Firmament{opt: opt, net: net, free: fleet.Workers * slots, inside: map[int]in{}, last: -opt.Round,
+		workers: fleet.Workers}, nil
+}
+
+// Arrive implements scheduler.Strategy.
+func (f *Firmament) Arrive(d *scheduler.Env, job int32) {
+	for int(job) >= len(f.classes) {
+		f.classes = append(f.classes, drawClass(d))
+	}
+	j := &d.Jobs[job]
+	for n := range j.Tasks {
+		f.waiting = append(f.waiting, task{job, n})
+	}
+	j.Next = j.Tasks
+	d.Messages++
+	f.ask(d)
+}
+
+// drawClass draws how the tasks of a job behave: half are gentle, a few disturb all. The shares are ours.
+func drawClass(d *scheduler.Env) flow.Class {
+	switch p := d.RNG.Float64(); {
+	case p < 0.5:
+		return flow.Sheep
+	case p < 0.8:
+		return flow.Turtle
+	case p < 0.95:
+		return flow.Rabbit
+	}
+	return flow.Devil
+}
+
+func (f *Firmament) ask(d *scheduler.Env) {
+	if !f.coming && f.free > 0 && len(f.waiting)+len(f.inside) > 0 {
+		f.coming = true
+		d.Note(max(f.last+f.opt.Round-d.Now, d.Delay), scheduler.Msg{Kind: kindRound})
+	}
+}
+
+// Deliver implements scheduler.Strategy.
+func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
+	switch m.Kind {
+	case kindRound:
+		f.coming, f.last = false, d.Now
+		f.round(d)
+		f.ask(d)
+	case kindStart:
+		d.Run(m.To, m.Job, m.Task, 0)
+	case kindFree:
+		must(f.net.End(int(m.To), f.classes[m.Job]))
+		f.free++
+		f.ask(d)
+	}
+}
+
+// must stops the run on an error of the network, which only a mistake in this package can cause.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (f *Firmament) round(d *scheduler.Env) {
+	for len(f.waiting) > 0 && len(f.inside) < f.free+extra {
+		f.enter(d, f.waiting[0])
+		f.waiting = f.waiting[1:]
+	}
+	for _, i := range f.order {
+		t := f.inside[i]
+		wait := float64(d.Now-t.since) / float64(scheduler.Second)
+		must(f.net.SetUnscheduled(i, min(t.base+flow.Wait(wait), flow.MaxCost)))
+	}
+	changes, err := f.net.Schedule()
+	must(err)
+	for _, c := range changes {
+		if c.To < 0 {
+			continue
+		}
+		t := f.inside[c.Task]
+		w, err := f.net.Begin(c.Task)
+		must(err)
+		delete(f.inside, c.Task)
+		f.free--
+		d.Send(scheduler.Msg{Kind: kindStart, To: int32(w), Job: t.job, Task: t.n})
+	}
+	f.order = slices.DeleteFunc(f.order, func(i int) bool { _, waits := f.inside[i]; return !waits })
+}
+
+// enter puts a task into the network. Staying unscheduled costs more than any worker, so that no slot stays free.
+func (f *Firmament) enter(d *scheduler.Env, t task) {
+	k := flow.Task{Class: f.classes[t.job]}
+	base := int64(flow.MaxSlots)
+	switch f.opt.Model {
+	case flow.Quincy:
+		k.Anywhere = f.input(d, &k)
+		base = k.Anywhere + 1
+	case flow.Interfering:
+		base = flow.MaxCost / 2
+	}
+	k.Unscheduled = base
+	i, err := f.net.AddTask(k)
+	must(err)
+	f.order = append(f.order, i)
+	f.inside[i] = in{t, d.Jobs[t.job].Submitted, base}
+}
+
+// input draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it
+// all. Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
+func (f *Firmament) input(d *scheduler.Env, k *flow.Task) int64 {
+	blocks := int64(1)
+	if d.RNG.IntN(2) == 0 {
+		blocks = int64(math.Exp2(d.RNG.Float64() * math.Log2(320)))
+	}
+	k.Prefers = map[int]int64{}
+	for range 3 {
+		k.Prefers[d.RNG.IntN(f.workers)] = flow.Data{Total: blocks, OnWorker: blocks}.Moved()
+	}
+	return flow.Data{Total: blocks}.Moved()
+}
+
+// Ended implements scheduler.Strategy.
+func (f *Firmament) Ended(d *scheduler.Env, w, job, _ int32) {
+	d.Send(scheduler.Msg{Kind: kindFree, To: w, Job: job})
+}

@@ -1,0 +1,253 @@
+// Package probing is the worker's and the buyer's side of late binding, which Sparrow, Hawk, Eagle and the central
+// queues share: a worker keeps a queue of reservations (probes), and when a slot is free it asks the buyer of the one
+// it serves for a task. Sparrow (SOSP'13) section 3.4; Hawk (ATC'15) section 3; Eagle (SoCC'16) sections 3 and 4.
+//
+// The get-task round trip is one tick: the task is bound when the worker asks, and begins one round trip later. The
+// authors' own simulators do the same.
+package probing
+
+import "github.com/soukhq/souk/sim/scheduler"
+
+// The kinds of messages. Architectures that add their own begin at KindOwn.
+const (
+	KindProbe  scheduler.Kind = iota // a reservation for Job arrives at worker To
+	KindFree                         // the buyer of worker To had no task: its slot is free again
+	KindLess                         // Job's remaining work, as workers see it, falls by one estimate
+	KindStolen                       // a reservation that To stole arrives
+	KindCancel                       // Job needs no more reservations: worker To forgets its own
+	KindOwn
+)
+
+// Order is how a worker chooses among its reservations.
+type Order uint8
+
+// The orders.
+const (
+	FIFO     Order = iota
+	SRPT           // least remaining estimated work, no reservation bypassed by more than Cap of its own estimate
+	StickyIn       // SRPT, and a short job's reservation stays until the job has no tasks: Eagle's sticky batch probing
+)
+
+// Probe is a reservation in a worker's queue.
+type Probe struct {
+	Job      int32
+	Bypassed scheduler.Time // estimated work that has overtaken it
+}
+
+// Worker is one worker's queue.
+type Worker struct {
+	Queue      []Probe
+	Free       int32 // slots
+	LongQueued int32
+	RunsLong   bool
+	LongSince  scheduler.Time // when the long task it runs began; -1 when it runs none
+	LongTakes  scheduler.Time // and what it was estimated to take
+}
+
+// HasLong says whether it runs or has queued a task of a long job.
+func (w *Worker) HasLong() bool { return w.RunsLong || w.LongQueued > 0 }
+
+// WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set,
+// when a worker is given a task.
+type WorkerPool struct {
+	Workers []Worker
+	Order   Order
+	Cap     scheduler.Time // times its own estimate that a reservation may be bypassed; 0 is without bound
+	Lag     bool           // remaining work is known to workers a round trip late, as in Eagle's simulator
+	Timed   bool           // LongSince is kept for short tasks too
+	Cancel  bool           // reservations of a job without tasks are cancelled
+	Idle    func(d *scheduler.Env, worker int32)
+	left    []scheduler.Time // with Lag: remaining estimated work by job; -1 when all is given out
+	where   [][]int32        // with Cancel: the workers probed, by job
+}
+
+// NewWorkerPool makes the floor of a fleet whose slots are all free.
+func NewWorkerPool(fleet scheduler.Fleet) *WorkerPool {
+	f := &WorkerPool{Workers: make([]Worker, fleet.Workers)}
+	for i := range f.Workers {
+		f.Workers[i].Free = int32(max(1, fleet.Slots))
+		f.Workers[i].LongSince = -1
+	}
+	return f
+}
+
+// Open makes a job known before its probes are sent.
+func (f *WorkerPool) Open(d *scheduler.Env, job int32) {
+	if f.Lag {
+		for int(job) >= len(f.left) {
+			f.left = append(f.left, 0)
+		}
+		f.left[job] = d.Jobs[job].Work()
+	}
+}
+
+// Send sends a reservation for a job to a worker, after more time than a message takes.
+func (f *WorkerPool) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
+	d.Messages++
+	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindProbe, To: worker, Job: job}, After: more})
+	if f.Cancel {
+		for int(job) >= len(f.where) {
+			f.where = append(f.where, nil)
+		}
+		f.where[job] = append(f.where[job], worker)
+	}
+}
+
+// Deliver handles the kinds below KindOwn.
+func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
+	switch m.Kind {
+	case KindProbe, KindStolen:
+		f.Add(d, m.To, m.Job)
+	case KindFree:
+		f.Freed(d, m.To)
+	case KindLess:
+		j := &d.Jobs[m.Job]
+		if f.left[m.Job] -= j.Estimate; j.Left() == 0 {
+			f.left[m.Job] = -1
+		}
+	case KindCancel:
+		w := &f.Workers[m.To]
+		for i := range w.Queue {
+			if w.Queue[i].Job == m.Job {
+				w.remove(i)
+				break
+			}
+		}
+	}
+}
+
+// Add puts a reservation in a worker's queue.
+func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
+	w := &f.Workers[worker]
+	w.Queue = append(w.Queue, Probe{Job: job})
+	if d.Jobs[job].Long {
+		w.LongQueued++
+	}
+	if w.Free > 0 {
+		f.serve(d, worker)
+	}
+}
+
+// Freed gives a slot back.
+func (f *WorkerPool) Freed(d *scheduler.Env, worker int32) {
+	w := &f.Workers[worker]
+	w.Free++
+	w.RunsLong = false
+	if len(w.Queue) > 0 {
+		f.serve(d, worker)
+	} else if f.Idle != nil {
+		f.Idle(d, worker)
+	}
+}
+
+// Ended implements scheduler.Strategy for architectures that need no more.
+func (f *WorkerPool) Ended(d *scheduler.Env, worker, _, _ int32) {
+	f.Workers[worker].LongSince = -1
+	f.Freed(d, worker)
+}
+
+// serve asks the buyer of the next reservation for a task, and runs it when there is one.
+func (f *WorkerPool) serve(d *scheduler.Env, worker int32) {
+	w := &f.Workers[worker]
+	w.Free--
+	pos := 0
+	if f.Order != FIFO {
+		if pos = f.choose(d, w); pos < 0 {
+			d.Note(0, scheduler.Msg{Kind: KindFree, To: worker})
+			return
+		}
+	}
+	job := w.Queue[pos].Job
+	j := &d.Jobs[job]
+	if j.Long {
+		w.LongQueued--
+	}
+	w.RunsLong = j.Long
+	w.LongSince = -1
+	if j.Long || f.Timed {
+		w.LongSince, w.LongTakes = d.Now, j.Estimate
+	}
+	trip := 2 * d.Delay
+	d.Messages += 2
+	given := j.Left() > 0
+	if !given {
+		d.Idled++
+		d.Note(trip, scheduler.Msg{Kind: KindFree, To: worker})
+	} else {
+		d.Run(worker, job, j.Next, trip)
+		j.Next++
+		if f.Lag {
+			d.Note(trip, scheduler.Msg{Kind: KindLess, Job: job})
+		}
+		if f.Cancel && j.Left() == 0 {
+			f.cancel(d, job)
+		}
+	}
+	if f.Order != FIFO && given && (f.Order == SRPT || !j.Long) {
+		for i := range pos {
+			w.Queue[i].Bypassed += j.Estimate
+		}
+	}
+	if f.Order != StickyIn || !given || j.Long {
+		w.remove(pos)
+	}
+}
+
+func (f *WorkerPool) cancel(d *scheduler.Env, job int32) {
+	for _, w := range f.where[job] {
+		d.Messages++
+		d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindCancel, To: w, Job: job}, After: d.Delay})
+	}
+	f.where[job] = nil
+}
+
+// remove takes a reservation out of the queue, which keeps its order.
+func (w *Worker) remove(i int) {
+	if i == 0 && len(w.Queue) < cap(w.Queue) {
+		w.Queue = w.Queue[1:]
+		return
+	}
+	w.Queue = append(w.Queue[:i], w.Queue[i+1:]...)
+}
+
+func (f *WorkerPool) remaining(d *scheduler.Env, job int32) scheduler.Time {
+	if f.Lag {
+		return f.left[job]
+	}
+	if d.Jobs[job].Left() == 0 {
+		return -1
+	}
+	return d.Jobs[job].Work()
+}
+
+const never = scheduler.Time(1) << 62
+
+// choose gives the place in the queue of the reservation with least remaining work that overtakes nobody beyond the
+// cap; -1 when the queue has become empty. A long job's reservation at the head is always next. With StickyIn,
+// reservations of jobs that have no tasks left are dropped on the way.
+func (f *WorkerPool) choose(d *scheduler.Env, w *Worker) int {
+	best, chosen, slack := never, -1, never
+	for i := 0; i < len(w.Queue); {
+		job := w.Queue[i].Job
+		left := f.remaining(d, job)
+		j := &d.Jobs[job]
+		if f.Order == StickyIn && left == -1 {
+			if j.Long {
+				w.LongQueued--
+			}
+			w.remove(i)
+			continue
+		}
+		if f.Order == StickyIn && j.Long && i == 0 {
+			return 0
+		}
+		if left < best && (j.Estimate < slack || (j.Estimate == slack && f.Order == StickyIn)) {
+			best, chosen = left, i
+		}
+		if f.Cap > 0 && (!j.Long || f.Order == SRPT) {
+			slack = min(slack, f.Cap*j.Estimate-w.Queue[i].Bypassed)
+		}
+		i++
+	}
+	return chosen
+}

@@ -1,0 +1,407 @@
+// Package pull is souk's own architecture for short tasks, `market` in reports: the pull auction of package auction
+// among a few buyers and all workers.
+//
+// A worker that is free offers itself to one buyer. The buyer knows the best bid of each other buyer from bulletins,
+// which are sent when a bid changes and not for each task, and either grants the worker its own best task or sends the
+// offer on to whose bid is better. An offer that nobody has work for rests where it is: it is that buyer's alone, so no
+// two buyers can want the same idle worker. A job that arrives takes the offers resting at its buyer, then has tasks
+// granted through buyers that have more, and the rest waits in the buyer's queue, with a bulletin to the others, who
+// send on whatever rests with them.
+//
+// Liveness: a buyer with work has told all others so, an offer never rests while the buyer that it rests with believes
+// that anybody has work for it, and grants and offers are repeated until they are answered.
+package pull
+
+import (
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/sim/scheduler"
+)
+
+// Buyers is the number of buyers that jobs are spread over when nothing else is said.
+const Buyers = 10
+
+// Bounds and times of the protocol.
+const (
+	maxHops   = 3                             // times an offer is sent on before it must be used or rest
+	firstTry  = 100 * scheduler.Second / 1000 // until an unanswered offer or grant is repeated; doubles
+	lastTry   = scheduler.Second              // and is at most this
+	tellGap   = 10 * scheduler.Second / 1000  // between two bulletins of one buyer
+	worseGap  = 10 * scheduler.Second / 1000  // the same, when they only take back what was offered
+	tellAgain = 30 * scheduler.Second         // a buyer with work repeats its bulletin
+)
+
+// The kinds of messages.
+const (
+	// to a buyer: worker From is free, offer N; Flag: a turn by age; Done: it has run task M of Job, for the offer
+	// before
+	kindOffer    scheduler.Kind = iota
+	kindGrant                   // to a worker: task M of Job, for offer N
+	kindReply                   // to a buyer: worker From's answer for offer N; Flag: accepted
+	kindKept                    // to a worker: offer N rests
+	kindBulletin                // to a buyer: the bid of From, how many offers rest with it, and its backlog
+	kindDelegate                // to a buyer: tasks N to N+M-1 of Job are granted through it
+	kindReturn                  // to a buyer: it had no offers for them
+	kindRepeatOffer
+	kindRepeatGrant
+	kindTell
+	kindTellAgain
+)
+
+// Market is the architecture.
+type Market struct {
+	rules   auction.Rules
+	buyers  []buyer
+	workers []worker
+	reserve int32
+	began   bool
+}
+
+type worker struct {
+	auction.Puller
+	home int32 // the buyer it offers itself to
+	down bool  // it does not answer
+	gone bool  // and the buyers know
+}
+
+// rest is an offer that rests with a buyer.
+type rest struct{ worker, offer int32 }
+
+type pending struct {
+	terms   auction.JobTasks
+	granted auction.TaskGrant
+}
+
+type buyer struct {
+	id      int32
+	queue   *auction.TaskQueue
+	bids    []auction.Bid // as told by each buyer; its own at its own place
+	heard   []scheduler.Time
+	resting [2][]rest  // reserved workers, and the others
+	believe [2][]int32 // how many rest with each buyer
+	pending map[uint64]pending
+
+	lastBid     auction.Bid
+	lastResting [2]int32
+	lastTell    scheduler.Time
+	telling     bool           // a note to tell is under way
+	tellAt      scheduler.Time // when it comes
+	repeating   bool
+	credit      int64 // earned by offers that came to rest or left, spent on telling of them
+}
+
+// New makes the market of a fleet, in which all workers are idle.
+func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
+	buyers = max(1, buyers)
+	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)),
+		reserve: int32(fleet.Reserve * max(1, fleet.Slots))}
+	for i := range buyers {
+		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), pending: map[uint64]pending{},
+			lastBid: auction.NoBid(), lastTell: -tellAgain,
+			bids: make([]auction.Bid, buyers), heard: make([]scheduler.Time, buyers)}
+		for k := range b.bids {
+			b.bids[k] = auction.NoBid()
+		}
+		b.believe[0], b.believe[1] = make([]int32, buyers), make([]int32, buyers)
+		m.buyers = append(m.buyers, b)
+	}
+	for w := range m.workers {
+		wk := &m.workers[w]
+		wk.home = int32(w % buyers)
+		b := &m.buyers[wk.home]
+		offer := wk.Free()
+		wk.Acknowledge(offer)
+		side := m.side(int32(w))
+		b.resting[side] = append(b.resting[side], rest{int32(w), offer})
+	}
+	for i := range m.buyers {
+		for side := range 2 {
+			m.buyers[i].lastResting[side] = int32(len(m.buyers[i].resting[side]))
+			for k := range m.buyers {
+				m.buyers[i].believe[side][k] = int32(len(m.buyers[k].resting[side]))
+			}
+		}
+	}
+	return m
+}
+
+// side is 0 for a reserved worker, else 1.
+func (m *Market) side(worker int32) int {
+	if worker < m.reserve {
+		return 0
+	}
+	return 1
+}
+
+func terms(d *scheduler.Env, job int32) auction.JobTasks {
+	j := &d.Jobs[job]
+	return auction.JobTasks{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
+}
+
+// Arrive implements scheduler.Strategy.
+func (m *Market) Arrive(d *scheduler.Env, job int32) {
+	if !m.began {
+		m.began = true
+		d.Messages += 2 * int64(len(m.workers)) // the offers that rest since the beginning
+	}
+	d.Jobs[job].Buyer %= int32(len(m.buyers))
+	b := &m.buyers[d.Jobs[job].Buyer]
+	work := terms(d, job)
+	b.queue.Observe(work)
+	work.Next = m.grantRange(d, b, work, 0, work.Tasks)
+	work.Next = m.delegate(d, b, work)
+	if work.Next < work.Tasks {
+		b.queue.Add(work)
+		m.better(d, b)
+	}
+}
+
+// grantRange grants tasks from to end-1 of a job to workers whose offers rest with b, and gives the first it could not.
+func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, from, end int32) int32 {
+	for side := range b.resting {
+		if side == 0 && work.Long {
+			continue
+		}
+		for from < end {
+			r, ok := m.unrest(b, side)
+			if !ok {
+				break
+			}
+			m.grant(d, b, r, work, from)
+			from++
+		}
+	}
+	return from
+}
+
+// unrest takes out the newest resting offer that has not been answered, of a worker that is not known to be gone.
+func (m *Market) unrest(b *buyer, side int) (rest, bool) {
+	for n := len(b.resting[side]); n > 0; n = len(b.resting[side]) {
+		r := b.resting[side][n-1]
+		b.resting[side] = b.resting[side][:n-1]
+		b.credit++
+		if _, twice := b.pending[key(r.worker, r.offer)]; !twice && !m.workers[r.worker].gone {
+			return r, true
+		}
+	}
+	return rest{}, false
+}
+
+// delegate has tasks granted through the buyers with whom most offers are believed to rest.
+func (m *Market) delegate(d *scheduler.Env, b *buyer, work auction.JobTasks) int32 {
+	for range len(m.buyers) - 1 {
+		who, most := -1, int32(0)
+		for k := range m.buyers {
+			n := b.believe[1][k]
+			if !work.Long {
+				n += b.believe[0][k]
+			}
+			if k != int(b.id) && n > most {
+				who, most = k, n
+			}
+		}
+		if who < 0 || work.Next == work.Tasks {
+			break
+		}
+		n := min(most, work.Tasks-work.Next)
+		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: work.Job, Task: work.Next, Count: n,
+			Sure: true})
+		work.Next += n
+		if fromReserve := min(n, b.believe[0][who]); !work.Long {
+			b.believe[0][who] -= fromReserve
+			n -= fromReserve
+		}
+		b.believe[1][who] -= n
+	}
+	return work.Next
+}
+
+func key(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
+
+// grant sends a grant, and remembers it until it is answered.
+func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
+	g := auction.TaskGrant{Buyer: b.id, Offer: r.offer, Job: work.Job, Task: task}
+	b.pending[key(r.worker, r.offer)] = pending{work, g}
+	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task}
+	d.Send(msg)
+	msg.Kind, msg.To, msg.From = kindRepeatGrant, b.id, r.worker
+	d.Note(firstTry, msg)
+}
+
+// Ended implements scheduler.Strategy: the worker offers itself to the buyer whose task it ran.
+func (m *Market) Ended(d *scheduler.Env, w, _, _ int32) {
+	wk := &m.workers[w]
+	wk.home = wk.Current().Buyer
+	m.offer(d, w)
+}
+
+func (m *Market) offer(d *scheduler.Env, w int32) {
+	wk := &m.workers[w]
+	ran := wk.Current()
+	n := wk.Free()
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task,
+		Done: ran.Offer > 0})
+	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, Offer: n})
+}
+
+// Deliver implements scheduler.Strategy.
+func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
+	switch msg.Kind {
+	case kindOffer:
+		m.offered(d, &m.buyers[msg.To], msg)
+	case kindGrant:
+		m.granted(d, msg)
+	case kindReply:
+		m.replied(d, &m.buyers[msg.To], msg)
+	case kindKept:
+		if wk := &m.workers[msg.To]; !wk.down {
+			wk.Acknowledge(msg.Offer)
+		}
+	case kindBulletin:
+		m.bulletins(d, &m.buyers[msg.To], msg)
+	case kindDelegate:
+		m.delegated(d, &m.buyers[msg.To], msg)
+	case kindReturn:
+		b := &m.buyers[msg.To]
+		for n := msg.Task; n < msg.Task+msg.Count; n++ {
+			b.queue.Return(terms(d, msg.Job), n)
+		}
+		m.settle(d, b)
+	case kindRepeatOffer:
+		m.repeatOffer(d, msg)
+	case kindRepeatGrant:
+		m.repeatGrant(d, &m.buyers[msg.To], msg)
+	case kindTell:
+		b := &m.buyers[msg.To]
+		b.telling = false
+		m.tell(d, b)
+	case kindTellAgain:
+		b := &m.buyers[msg.To]
+		if b.repeating = b.queue.Tasks() > 0; b.repeating {
+			m.tell(d, b)
+			d.Note(tellAgain, msg)
+		}
+	}
+}
+
+// offered uses an offer for the best bid that b knows of.
+func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+	if m.workers[msg.From].gone {
+		return
+	}
+	if last := key(msg.From, msg.Offer-1); msg.Done {
+		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.Task {
+			delete(b.pending, last) // it has run what b granted it, though its reply was lost
+		}
+	}
+	if _, twice := b.pending[key(msg.From, msg.Offer)]; twice {
+		return // the grant is on its way, and is repeated until it is answered
+	}
+	r, reserved := rest{msg.From, msg.Offer}, m.side(msg.From) == 0
+	b.bids[b.id] = b.queue.Bid()
+	who, order, ok := auction.Choose(b.bids, reserved, msg.Flag)
+	if ok && order == auction.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
+		msg.Flag = true
+		who, order, ok = auction.Choose(b.bids, reserved, true)
+	}
+	if ok && who != int(b.id) && msg.Hops >= maxHops {
+		_, order, ok = auction.Choose(b.bids[b.id:b.id+1], reserved, msg.Flag)
+		who = int(b.id)
+	}
+	switch {
+	case !ok:
+		side := m.side(msg.From)
+		b.resting[side] = append(b.resting[side], r)
+		b.credit++
+		d.Send(scheduler.Msg{Kind: kindKept, To: msg.From, Offer: msg.Offer})
+	case who == int(b.id):
+		work, task, _ := b.queue.Take(order)
+		m.grant(d, b, r, work, task)
+	default:
+		msg.To = int32(who)
+		msg.Done = false
+		msg.Hops++
+		msg.Sure = true
+		d.Send(msg)
+	}
+	m.worse(d, b)
+}
+
+// granted is a worker's answer to a grant.
+func (m *Market) granted(d *scheduler.Env, msg scheduler.Msg) {
+	wk := &m.workers[msg.To]
+	if wk.down {
+		return
+	}
+	reply := wk.Answer(auction.TaskGrant{Buyer: msg.From, Offer: msg.Offer, Job: msg.Job, Task: msg.Task})
+	if reply == auction.Accept {
+		d.Run(msg.To, msg.Job, msg.Task, 0)
+	}
+	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != auction.Refuse})
+}
+
+func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+	k := key(msg.From, msg.Offer)
+	p, ok := b.pending[k]
+	if !ok {
+		return
+	}
+	delete(b.pending, k)
+	if !msg.Flag {
+		d.Conflicts++
+		b.queue.Return(p.terms, p.granted.Task)
+		m.settle(d, b)
+	}
+}
+
+// delegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
+func (m *Market) delegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+	end := msg.Task + msg.Count
+	next := m.grantRange(d, b, terms(d, msg.Job), msg.Task, end)
+	if next < end {
+		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next,
+			Sure: true})
+	}
+	m.worse(d, b)
+}
+
+// settle gives work that has come back to offers that rest here, and tells of the rest.
+func (m *Market) settle(d *scheduler.Env, b *buyer) {
+	for side := range b.resting {
+		for {
+			b.bids[b.id] = b.queue.Bid()
+			_, order, ok := auction.Choose(b.bids[b.id:b.id+1], side == 0, false)
+			if !ok {
+				break
+			}
+			r, ok := m.unrest(b, side)
+			if !ok {
+				break
+			}
+			work, task, _ := b.queue.Take(order)
+			m.grant(d, b, r, work, task)
+		}
+	}
+	m.better(d, b)
+}
+
+func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
+	wk := &m.workers[msg.To]
+	if wk.down || !wk.ShouldRepeat(msg.Offer) {
+		return
+	}
+	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be what is wrong
+	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: msg.To, Offer: msg.Offer})
+	msg.Hops++
+	d.Note(min(firstTry<<min(msg.Hops, 8), lastTry), msg)
+}
+
+func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+	p, ok := b.pending[key(msg.From, msg.Offer)]
+	if !ok {
+		return
+	}
+	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, Offer: msg.Offer,
+		Task: p.granted.Task})
+	msg.Hops = min(msg.Hops+1, 8)
+	d.Note(min(firstTry<<msg.Hops, lastTry), msg)
+}

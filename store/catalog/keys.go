@@ -1,0 +1,411 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of idempotency keys. An id that a client chose itself counts as one.
+const (
+	KeyLife          = 24 * time.Hour // how long a key is remembered
+	MaxKeys          = 1_000_000
+	MaxNamespaceKeys = MaxKeys / 2 // of one namespace, which so leaves room for others
+	MaxKeyLength     = 255
+
+	keysAtOnce = 1000 // keys that one claim takes out or writes beside its own
+)
+
+// keys is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
+// is entered here at once, and is on disk with the next claim or Tend: see pending.
+type keys struct {
+	mu     sync.Mutex                    // guards all; taken after the catalog's locks
+	byApp  map[string]map[string]*keyRow // what was bound since
+	all    keyQueue
+	spaces map[string]*keyQueue // by namespace
+	dirty  map[string]struct{}  // names whose rows are not on disk as they are here
+	claims map[string]*keyUse   // by name, while creates are under way
+	loaded map[string]*keyList  // by app, what the journal had when it was opened
+}
+
+// keyUse counts the creates under way with one key.
+type keyUse struct {
+	creates int
+	first   bool // the key was bound by the first of them, in this process
+	kept    bool // one of them did more than to be refused
+}
+
+func newKeys() *keys {
+	return &keys{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{}, spaces: map[string]*keyQueue{},
+		dirty: map[string]struct{}{}, claims: map[string]*keyUse{}}
+}
+
+func nameOfKey(app, key string) string { return app + "/" + key }
+
+func (t *keys) get(name string) *keyRow {
+	app, key, _ := strings.Cut(name, "/")
+	if r := t.byApp[app][key]; r != nil {
+		return r
+	}
+	return t.loaded[app].get(key)
+}
+
+// enter adds a row as the newest one of its namespace.
+func (t *keys) enter(r *keyRow, space string) {
+	t.leave(t.get(nameOfKey(r.app, r.key)))
+	if t.byApp[r.app] == nil {
+		t.byApp[r.app] = map[string]*keyRow{}
+	}
+	t.byApp[r.app][r.key] = r
+	r.space = t.queueOf(space)
+	t.all.push(r)
+	r.space.push(r)
+}
+
+// queueOf returns the rows of a namespace.
+func (t *keys) queueOf(space string) *keyQueue {
+	space = cmp.Or(space, quota.Default)
+	if t.spaces[space] == nil {
+		t.spaces[space] = &keyQueue{}
+	}
+	return t.spaces[space]
+}
+
+func (t *keys) leave(r *keyRow) {
+	if r == nil {
+		return
+	}
+	r.left = true
+	t.all.lose()
+	r.space.lose()
+	if of := t.loaded[r.app]; r.loaded {
+		if of.here--; of.here == 0 {
+			delete(t.loaded, r.app)
+		}
+		return
+	}
+	if delete(t.byApp[r.app], r.key); len(t.byApp[r.app]) == 0 {
+		delete(t.byApp, r.app)
+	}
+}
+
+// load takes a row of the journal, which gives them by name.
+func (t *keys) load(name string, value []byte) error {
+	app, key, _ := strings.Cut(name, "/")
+	of := t.loaded[app]
+	if of == nil {
+		of = &keyList{app: app}
+		t.loaded[app] = of
+	}
+	r, err := of.add(key)
+	if err != nil {
+		return err
+	}
+	return r.decode(value)
+}
+
+// sort enters what was loaded, in the order in which it was bound.
+func (t *keys) sort(spaceOf func(app string) string) {
+	n := 0
+	for _, of := range t.loaded {
+		n += of.n
+	}
+	all := make([]*keyRow, 0, n)
+	order := make([]uint64, 0, n) // when a row was bound, and which of all it is
+	for _, of := range t.loaded {
+		space := t.queueOf(spaceOf(of.app))
+		for i := range of.n {
+			r := of.at(i)
+			r.space = space
+			order = append(order, uint64(r.at)<<32|uint64(len(all)))
+			all = append(all, r)
+		}
+	}
+	slices.Sort(order)
+	t.all.rows = make([]*keyRow, 0, n)
+	for _, o := range order {
+		r := all[uint32(o)]
+		t.all.push(r)
+		r.space.push(r)
+	}
+}
+
+func (t *keys) accept(string, []byte) (x change, same bool, err error) {
+	return x, false, fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", bucketKey)
+}
+
+func (t *keys) remove(name string) (change, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return change{fsm.Record{Bucket: bucketKey, Key: name}, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.leave(t.get(name))
+		delete(t.dirty, name)
+	}}, t.get(name) != nil
+}
+
+// removeApp returns the changes that take out the keys of an app.
+func (t *keys) removeApp(app string) (out []change) {
+	t.mu.Lock()
+	var names []string
+	for key := range t.byApp[app] {
+		names = append(names, nameOfKey(app, key))
+	}
+	t.loaded[app].each(func(r *keyRow) { names = append(names, nameOfKey(app, r.key)) })
+	t.mu.Unlock()
+	for _, name := range names {
+		x, _ := t.remove(name)
+		out = append(out, x)
+	}
+	return out
+}
+
+// expire takes out the oldest keys whose time is over. Its cost is that of what it takes out.
+func (t *keys) expire(now time.Time) {
+	for range keysAtOnce {
+		r := t.all.oldest()
+		if r == nil || now.Sub(r.bound()) < KeyLife {
+			return
+		}
+		t.forget(r)
+	}
+}
+
+// forget takes a row out, here at once and later on disk.
+func (t *keys) forget(r *keyRow) {
+	if r != nil {
+		t.leave(r)
+		t.dirty[nameOfKey(r.app, r.key)] = struct{}{}
+	}
+}
+
+// pending returns some of the changes that are not on disk yet. The caller holds the catalog's write, and commits them.
+func (t *keys) pending() (out []change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.dirty {
+		if len(out) == keysAtOnce {
+			break
+		}
+		x := change{fsm.Record{Bucket: bucketKey, Key: name}, func() {}}
+		if r := t.get(name); r != nil {
+			x.record.Value = r.encode()
+		}
+		delete(t.dirty, name)
+		out = append(out, x)
+	}
+	return out
+}
+
+// bounded refuses one more key of a namespace where there are as many as are remembered, and says when there is room.
+func (t *keys) bounded(now time.Time, space string) error {
+	space = cmp.Or(space, quota.Default)
+	switch of := t.spaces[space]; {
+	case of != nil && of.n >= MaxNamespaceKeys:
+		wait := of.oldest().bound().Add(KeyLife).Sub(now)
+		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+			Text: fmt.Sprintf("namespace %s has used %d idempotency keys and ids of its own within %v, the most that "+
+				"are remembered of one; ask without, or again in %v", space, of.n, KeyLife, wait.Round(time.Second))}
+	case t.all.n >= MaxKeys:
+		wait := t.all.oldest().bound().Add(KeyLife).Sub(now)
+		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+			Text: fmt.Sprintf("%d idempotency keys and ids of clients' own were used within %v, the most that are "+
+				"remembered; ask without, or again in %v", t.all.n, KeyLife, wait.Round(time.Second))}
+	}
+	return nil
+}
+
+// Claim is the use of an idempotency key by one create. End must be called when the create is answered.
+type Claim struct {
+	Machine string    // the id that the key is bound to
+	Made    bool      // its machine was made, though it may be over
+	Bound   time.Time // when the key was bound; zero: just now
+	Other   bool      // the key is a client's own id, and was used for another request
+
+	c          *Catalog
+	name, hash string
+}
+
+// Claim binds a key of an app to a machine id, durably, before anything is granted: a gateway that dies between the
+// grant and the answer gives the same id to the request's repetition, and a worker makes a machine of one id once.
+// A key that is known gives the id it was bound to, and a Conflict when the request is another.
+//
+// A client's own id (cluster.OwnID) needs no binding before, as its repetition has the same id: it is remembered from
+// when its machine is made.
+func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
+	if len(key) > MaxKeyLength {
+		return nil, fault.New(fault.Invalid, "key_length",
+			"an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
+	}
+	if !machine.ValidID(machineID) {
+		return nil, fault.New(fault.Invalid, "id", "a key is bound to a machine's id, not to %q",
+			fault.Clip(machineID, 40))
+	}
+	k := &Claim{Machine: machineID, c: c, name: nameOfKey(app, key), hash: hash}
+	now, t := time.Now().UTC(), c.keys
+	c.write.Lock()
+	defer c.write.Unlock()
+	known, err := t.known(now, k, c.apps.all[app].Namespace)
+	if known || err != nil {
+		return k, err
+	}
+	if !cluster.IsOwnID(key) {
+		r := newKeyRow(app, key, k, now)
+		put := change{fsm.Record{Bucket: bucketKey, Key: k.name, Value: r.encode()}, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.dirty, k.name)
+			t.enter(r, c.apps.all[app].Namespace)
+		}}
+		if err := c.commit(append(t.pending(), put)...); err != nil {
+			return nil, err
+		}
+	}
+	t.begin(k.name, true)
+	return k, nil
+}
+
+// known looks a key up, and where it is bound counts one more create of it. It is an error where the key is of another
+// request, or is unknown and there is no room for it.
+func (t *keys) known(now time.Time, k *Claim, space string) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.get(k.name)
+	if r == nil || now.Sub(r.bound()) >= KeyLife {
+		t.forget(r)
+		t.expire(now)
+		return false, t.bounded(now, space)
+	}
+	k.Other = r.hash != shortHash(k.hash)
+	if k.Other && !cluster.IsOwnID(r.key) {
+		return true, OtherRequest()
+	}
+	k.Machine, k.Made, k.Bound = r.id(), r.made, r.bound()
+	t.count(k.name, false)
+	return true, nil
+}
+
+// OtherRequest is the error of a key that was used for another request.
+func OtherRequest() error {
+	return fault.New(fault.Conflict, "idempotency_key",
+		"this Idempotency-Key was used for another request; use a new key for a new machine")
+}
+
+// begin counts one more create of a key.
+func (t *keys) begin(name string, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count(name, first)
+}
+
+func (t *keys) count(name string, first bool) {
+	if t.claims[name] == nil {
+		t.claims[name] = &keyUse{first: first}
+	}
+	t.claims[name].creates++
+}
+
+// End says that the create is over, and what came of it. A key whose creates all made nothing for sure is unbound
+// again: it does not count towards MaxKeys, and its next create is a new one. One whose machine was made never makes
+// another, wherever that machine has gone. Neither is worth a commit of its own: see Tend.
+func (k *Claim) End(came cluster.Creation) {
+	if k == nil || k.c == nil {
+		return
+	}
+	t := k.c.keys
+	k.c.mu.RLock()
+	app, key, _ := strings.Cut(k.name, "/")
+	space := k.c.apps.all[app].Namespace
+	k.c.mu.RUnlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	use := t.claims[k.name]
+	use.kept = use.kept || came != cluster.NotMade
+	if use.creates--; use.creates == 0 {
+		delete(t.claims, k.name)
+	}
+	r := t.get(k.name)
+	switch {
+	case came == cluster.IsMade && r == nil && cluster.IsOwnID(key):
+		r = newKeyRow(app, key, k, time.Now())
+		r.made = true
+		t.enter(r, space)
+	case came == cluster.IsMade && r != nil && !r.made:
+		r.made = true
+	case r != nil && use.creates == 0 && use.first && !use.kept && !r.made:
+		t.leave(r)
+	default:
+		return
+	}
+	t.dirty[k.name] = struct{}{}
+}
+
+// Tend writes every second what keys came to, and takes out those whose time is over, until ctx ends. What it does not
+// come to Close does.
+func (c *Catalog) Tend(ctx context.Context) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-each.C:
+			c.settleKeys(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settleKeys writes what is pending of keys. An error of the disk is told by Failed.
+func (c *Catalog) settleKeys(now time.Time) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	for range MaxKeys / keysAtOnce {
+		c.keys.mu.Lock()
+		c.keys.expire(now)
+		c.keys.mu.Unlock()
+		batch := c.keys.pending()
+		if len(batch) == 0 || c.keep(batch...) != nil {
+			return
+		}
+	}
+}
+
+// BoundKey returns the machine that a key of an app is bound to here; "" where it is not.
+func (c *Catalog) BoundKey(app, key string) string {
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	if r := c.keys.get(nameOfKey(app, key)); r != nil && time.Since(r.bound()) < KeyLife {
+		return r.id()
+	}
+	return ""
+}
+
+// BoundKeys calls f with every key that is bound here, in no order, until f returns false. f must not call the catalog.
+func (c *Catalog) BoundKeys(f func(app, key, machine string) bool) {
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	for _, r := range c.keys.all.rows {
+		if !r.left && time.Since(r.bound()) < KeyLife && !cluster.IsOwnID(r.key) && !f(r.app, r.key, r.id()) {
+			return
+		}
+	}
+}
+
+// shortHash returns what is kept of a request's hash: enough to tell two requests of one key apart.
+func shortHash(hash string) uint64 {
+	sum := sha256.Sum256([]byte(hash))
+	return binary.BigEndian.Uint64(sum[:8])
+}

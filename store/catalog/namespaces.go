@@ -1,0 +1,170 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Namespace is a namespace as it is stored. The default one is there without a row.
+type Namespace struct {
+	Name      string        `json:"name"`
+	CreatedAt time.Time     `json:"created_at,omitzero"`
+	Budget    *quota.Budget `json:"budget,omitempty"` // nil: no limit
+	Weight    float64       `json:"weight,omitempty"` // of its fair share; 0 is 1
+	Max       quota.Caps    `json:"max,omitempty"`    // how much it may occupy at once
+}
+
+func (n Namespace) isDefault() bool { return n.Name == quota.Default }
+
+func checkNamespace(key string, n Namespace) error {
+	if !machine.ValidLabel(n.Name) {
+		return fault.New(fault.Invalid, "namespace_name", "%q cannot be a namespace's name", fault.Clip(n.Name, 80))
+	}
+	return named(key, n.Name)
+}
+
+// namespace returns a namespace by its name, or says that it is not there; "" is the default one. Who reads holds mu or
+// write.
+func (c *Catalog) namespace(name string) (Namespace, error) {
+	name = cmp.Or(name, quota.Default)
+	n, there := c.namespaces.all[name]
+	n.Name = name
+	if !there && !n.isDefault() {
+		return n, fault.New(fault.NotFound, "namespace_not_found",
+			"there is no namespace %s; make it with souk namespace create, or choose another (souk namespace ls)",
+			fault.Clip(name, 80))
+	}
+	return n, nil
+}
+
+// Namespaces returns the namespaces in the order of their names.
+func (c *Catalog) Namespaces() []Namespace {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d, _ := c.namespace(quota.Default)
+	out := slices.DeleteFunc(c.namespaces.sorted(), Namespace.isDefault)
+	out = append(out, d)
+	slices.SortFunc(out, func(a, b Namespace) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Namespace returns one namespace; "" is the default one.
+func (c *Catalog) Namespace(name string) (Namespace, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.namespace(name)
+}
+
+// NamespaceOf returns the namespace of an app.
+func (c *Catalog) NamespaceOf(app string) (Namespace, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.namespace(c.apps.all[app].Namespace)
+}
+
+// AppsByNamespace returns the names of the apps of each namespace, in order.
+func (c *Catalog) AppsByNamespace() map[string][]string {
+	out := map[string][]string{}
+	for _, a := range c.Apps() {
+		space := cmp.Or(a.Namespace, quota.Default)
+		out[space] = append(out[space], a.Name)
+	}
+	return out
+}
+
+// CreateNamespace enters a namespace that has no limit yet.
+func (c *Catalog) CreateNamespace(name string) error {
+	if !machine.ValidLabel(name) {
+		return fault.New(fault.Invalid, "namespace_name",
+			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at "+
+				"the ends",
+			fault.Clip(name, 80))
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if _, err := c.namespace(name); err == nil {
+		return fault.New(fault.Conflict, "namespace_name_taken", "there is a namespace %s already; choose another name",
+			name)
+	}
+	if len(c.namespaces.all) >= quota.MaxNamespaces {
+		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_namespaces", Scope: fault.ScopeQuota,
+			Text: fmt.Sprintf("there are %d namespaces, the most a cluster keeps; remove some", len(c.namespaces.all))}
+	}
+	return c.commit(c.namespaces.put(name, Namespace{Name: name, CreatedAt: time.Now().UTC()}))
+}
+
+// DeleteNamespace takes out a namespace that no app is in.
+func (c *Catalog) DeleteNamespace(name string) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if name == quota.Default {
+		return fault.New(fault.Invalid, "namespace_default",
+			"the namespace %s is always there; take its quota away instead (souk quota set %s --none)", name, name)
+	}
+	if _, err := c.namespace(name); err != nil {
+		return err
+	}
+	for _, a := range c.apps.all {
+		if a.Namespace == name {
+			return fault.New(fault.Precondition, "namespace_in_use",
+				"app %s is in namespace %s; move it or destroy it first", a.Name, name)
+		}
+	}
+	x, _ := c.namespaces.remove(name)
+	return c.commit(x)
+}
+
+// SetQuota sets what a namespace may spend, nil for no limit, the weight of its fair share, and what it may occupy at once.
+func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error {
+	why := most.Valid()
+	if b != nil && why == "" {
+		why = b.Valid()
+	}
+	if !(weight >= 0 && weight <= quota.MaxPrice) {
+		why = fmt.Sprintf("a weight is a number from 0 to %.0f; got %v", quota.MaxPrice, weight)
+	}
+	if why != "" {
+		return fault.New(fault.Invalid, "budget", "%s", why)
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	n, err := c.namespace(name)
+	if err != nil {
+		return err
+	}
+	n.Budget, n.Weight, n.Max = b, weight, most
+	return c.commit(c.namespaces.put(n.Name, n))
+}
+
+func checkPrice(key string, p quota.Price) error {
+	if why := p.Valid(); why != "" {
+		return fault.New(fault.Invalid, "price", "%s", why)
+	}
+	return named(key, keyPrice)
+}
+
+// Price returns what resources cost.
+func (c *Catalog) Price() quota.Price {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if p, set := c.prices.all[keyPrice]; set {
+		return p
+	}
+	return quota.DefaultPrice()
+}
+
+// SetPrice sets what resources cost from now on.
+func (c *Catalog) SetPrice(p quota.Price) error {
+	if err := checkPrice(keyPrice, p); err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	return c.commit(c.prices.put(keyPrice, p))
+}

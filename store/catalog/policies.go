@@ -1,0 +1,240 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/policy"
+	"github.com/soukhq/souk/fault"
+)
+
+// PolicyChoice is which policies are in force where nobody chose another.
+type PolicyChoice struct {
+	Default string `json:"default,omitempty"` // "" is stored for policy.DefaultName
+	Shadow  string `json:"shadow,omitempty"`  // "": none
+}
+
+// Policy is a policy as it is in force.
+type Policy struct {
+	Name        string
+	Version     int // 0: it comes with souk
+	Description string
+	Summary     string // its filters, and its scores with their weights
+	Cost        uint64 // of its expressions on one worker at most, in CEL's units
+	Default     bool
+	Shadow      bool
+	Apps        []string // that chose it
+	At          time.Time
+	Of          int    // of a rollback: the version that it went back to
+	Broken      string // why this souk cannot load its text, and the default stands in for it
+}
+
+// PolicyChoice returns the default and the shadow.
+func (c *Catalog) PolicyChoice() PolicyChoice {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.policyChoice()
+}
+
+func (c *Catalog) policyChoice() PolicyChoice {
+	out := c.choice.all[keyPolicies]
+	if out.Default == "" {
+		out.Default = policy.DefaultName
+	}
+	return out
+}
+
+// ChoosePolicies sets the default and the shadow; nil leaves one as it is, "" gives it up.
+func (c *Catalog) ChoosePolicies(def, shadow *string) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	choice := c.choice.all[keyPolicies]
+	for _, set := range []struct {
+		to  *string
+		row *string
+	}{{def, &choice.Default}, {shadow, &choice.Shadow}} {
+		if set.to == nil {
+			continue
+		}
+		if err := c.policies.usable(*set.to); err != nil {
+			return err
+		}
+		*set.row = *set.to
+	}
+	return c.commit(c.choice.put(keyPolicies, choice))
+}
+
+// BoundPolicy returns a policy ready for one goroutine. One whose file cannot be loaded any more places as the
+// default does.
+func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
+	c.mu.RLock()
+	found, v, there := c.policies.find(name)
+	c.mu.RUnlock()
+	switch {
+	case !there:
+		return placement.Policy{}, fault.New(fault.Invalid, "policy_unknown",
+			"there is no policy %q; \"souk policy ls\" lists them", fault.Clip(name, 80))
+	case found.source == nil:
+		p := placement.Default()
+		p.Name, p.Version = name, v.Number
+		return p, nil
+	}
+	var e *policy.Evaluator // needed by expressions alone
+	if !found.source.Shared() {
+		e = policy.NewEvaluator()
+	}
+	p := found.source.Bind(e)
+	p.Version = v.Number
+	return p, nil
+}
+
+// Policies returns all policies by name.
+func (c *Catalog) Policies() []Policy {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(c.policies.shipped)), maps.Keys(c.policies.live))
+	slices.Sort(names)
+	out := make([]Policy, 0, len(names))
+	for _, name := range slices.Compact(names) {
+		p, _ := c.policy(name)
+		out = append(out, p)
+	}
+	return out
+}
+
+// Policy returns a policy as it is in force.
+func (c *Catalog) Policy(name string) (Policy, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.policy(name)
+}
+
+// policy returns a policy. Who reads holds mu or write.
+func (c *Catalog) policy(name string) (Policy, error) {
+	choice := c.policyChoice()
+	found, v, there := c.policies.find(name)
+	if !there {
+		return Policy{}, noPolicy(name)
+	}
+	out := Policy{Name: name, Version: v.Number, At: v.At, Of: v.Of, Broken: found.broken, Apps: []string{},
+		Default: name == choice.Default, Shadow: name == choice.Shadow}
+	if s := found.source; s != nil {
+		out.Description, out.Summary, out.Cost = s.Description, s.Summary(), s.Cost
+	}
+	for _, a := range c.apps.all {
+		if a.Policy == name {
+			out.Apps = append(out.Apps, a.Name)
+		}
+	}
+	slices.Sort(out.Apps)
+	return out, nil
+}
+
+// PolicyVersion returns a version of a policy, 0 being the newest, and the versions that are kept, oldest first. A
+// policy that comes with souk has a text and no versions.
+func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept []policy.Version, err error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if s := c.policies.shipped[name]; s != nil {
+		if number != 0 {
+			return v, nil, fault.New(fault.NotFound, "policy_version", "policy %s comes with souk and has no versions",
+				name)
+		}
+		return policy.Version{Policy: name, Text: s.Text}, nil, nil
+	}
+	v, err = c.policies.store.Get(name, number)
+	return v, c.policies.store.Versions(name), err
+}
+
+// ApplyPolicy puts a file in force as the next version of its policy. changed is false when it is in force already.
+func (c *Catalog) ApplyPolicy(text []byte) (name string, changed bool, err error) {
+	s, err := policy.Load(text)
+	if err != nil {
+		return "", false, err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if c.policies.shipped[s.Name] != nil {
+		return s.Name, false, shippedPolicy(s.Name)
+	}
+	v, changed, err := c.policies.store.Next(s, time.Now().UTC())
+	if err != nil || !changed {
+		return s.Name, false, err
+	}
+	return s.Name, true, c.putVersion(v, s)
+}
+
+// RollbackPolicy puts an earlier version of a policy in force again; to 0 is the one before.
+func (c *Catalog) RollbackPolicy(name string, to int) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	v, err := c.earlier(name, to, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	s, err := policy.Load([]byte(v.Text))
+	if err != nil {
+		return err
+	}
+	return c.putVersion(v, s)
+}
+
+// EarlierPolicy returns the text that RollbackPolicy would put in force.
+func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	v, err := c.earlier(name, to, time.Time{})
+	return v.Text, err
+}
+
+// earlier returns the version that goes back to an earlier one. The caller holds a lock.
+func (c *Catalog) earlier(name string, to int, at time.Time) (policy.Version, error) {
+	if c.policies.shipped[name] != nil {
+		return policy.Version{}, fault.New(fault.Precondition, "policy_shipped",
+			"policy %s comes with souk and has no earlier version", name)
+	}
+	return c.policies.store.Rollback(name, to, at)
+}
+
+// putVersion commits a version, and that those go which are then too many. The caller holds write.
+func (c *Catalog) putVersion(v policy.Version, s *policy.Source) error {
+	batch := []change{c.policies.put(v, compiled{source: s})}
+	for _, old := range c.policies.store.Excess(v.Policy) {
+		x, _ := c.policies.remove(policyKey(old))
+		batch = append(batch, x)
+	}
+	return c.commit(batch...)
+}
+
+// PolicyInUse reports whether a policy is the default, the shadow or an app's.
+func (c *Catalog) PolicyInUse(name string) bool {
+	p, err := c.Policy(name)
+	return err == nil && p.inUse()
+}
+
+func (p Policy) inUse() bool { return p.Default || p.Shadow || len(p.Apps) > 0 }
+
+// DeletePolicy takes a policy out with all its versions. One that is in use stays.
+func (c *Catalog) DeletePolicy(name string) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if c.policies.shipped[name] != nil {
+		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and stays", name)
+	}
+	p, err := c.policy(name)
+	switch {
+	case err != nil:
+		return err
+	case p.inUse():
+		return fault.New(fault.Precondition, "policy_in_use",
+			"policy %s is the default, the shadow or an app's; choose another there first", name)
+	}
+	var batch []change
+	for _, v := range c.policies.store.Versions(name) {
+		x, _ := c.policies.remove(policyKey(v))
+		batch = append(batch, x)
+	}
+	return c.commit(batch...)
+}

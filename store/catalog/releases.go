@@ -1,0 +1,496 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// maxHead bounds the bytes of a head, which travels as one object; its oldest predecessors go first.
+const maxHead = registry.MaxPayload - 4<<10
+
+// Deploy enters a release of an app and the head that wants it, in one commit, and takes out the releases that nothing
+// uses any more. by and now are entered in the release where it does not say them. parent is the id of the head that the
+// caller has seen, "" for none; another one is a Conflict, code head_moved. nil follows on whichever stands. booking is what
+// workers hold for it; nil: nothing.
+func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
+	now time.Time) (*rollout.Head, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	old, err := c.headFor(app, parent)
+	if err != nil {
+		return nil, err
+	}
+	h, r, err := c.deployed(c.apps.all[app], old, r, by, booking, now)
+	if err != nil {
+		return nil, err
+	}
+	return h, c.commit(c.headed(app, h, r, nil)...)
+}
+
+// headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
+// beside them any more goes. s is what they change of the app's secrets; nil: nothing. The caller holds write.
+func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *setting) (batch []change) {
+	if s == nil {
+		s = &setting{}
+	}
+	kept, erased := c.keptSecrets(app, c.pinnedBy(app, h, r), s.replaced)
+	batch = kept
+	if _, there := c.releases.all[app+"/"+h.Release]; r != nil && !there {
+		batch = append(batch, c.releases.put(app+"/"+h.Release, newVersioned(r)))
+	}
+	// The head comes first: who has it knows which values and releases it needs, and keeps no others.
+	batch = slices.Concat(batch, []change{c.heads.put(app, newVersioned(h))}, s.batch, erased)
+	if r == nil {
+		return batch
+	}
+	used := c.used(app, h)
+	for _, key := range slices.Sorted(slices.Values(c.releases.byApp[app])) {
+		if !used[strings.TrimPrefix(key, app+"/")] {
+			x, _ := c.releases.remove(key)
+			batch = append(batch, x)
+			delete(c.restored, key)
+		}
+	}
+	return batch
+}
+
+// deployed returns the release that a deploy of r makes, and the head that wants it. The caller holds write.
+func (c *Catalog) deployed(a App, old *rollout.Head, r *rollout.Release, by string, booking *rollout.Booking,
+	now time.Time) (*rollout.Head, *rollout.Release, error) {
+	r, err := c.keyed(a, r, c.inForce(a.Name, old), c.secretTimes(a.Name))
+	if err == nil {
+		r, err = settled(r, by, now)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := c.following(a.Name, old, r, rollout.Change{Why: rollout.WhyDeploy, By: by, At: now, Booking: booking})
+	return h, r, err
+}
+
+// following returns the head that wants a new release and follows on old. The caller holds write.
+func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
+	next rollout.Change) (*rollout.Head, error) {
+	next.Release = r.ID()
+	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
+	if err == nil {
+		trim(h)
+	}
+	return h, err
+}
+
+// Foresee returns the service that there would be after a Deploy of the same arguments, which it refuses as that does.
+// It writes nothing. The app need not be there.
+func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (Service, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	s := Service{App: App{Name: app}}
+	var old *rollout.Head
+	var err error
+	if a, there := c.apps.all[app]; there {
+		s.App, s.Tenure = a, c.tenures.all[app]
+		old, err = c.headFor(app, parent)
+	} else {
+		err = cmp.Or(checkName(app), checkParent(app, nil, parent))
+	}
+	if err != nil {
+		return Service{}, err
+	}
+	if s.Head, s.Release, err = c.deployed(s.App, old, r, by, nil, now); err != nil {
+		return Service{}, err
+	}
+	if s.Head.Before != nil {
+		s.Before = c.releases.get(app + "/" + s.Head.Before.Release)
+	}
+	return s, nil
+}
+
+// settled returns a release as all members will read it, so that its id is the same for all.
+func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, error) {
+	said := *r
+	said.By = cmp.Or(said.By, by)
+	if said.At.IsZero() {
+		said.At = now
+	}
+	said.At = said.At.UTC()
+	if err := said.Check(); err != nil {
+		return nil, err
+	}
+	var out rollout.Release
+	if err := json.Unmarshal(encode(said), &out); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "release", "the release cannot be kept")
+	}
+	return &out, nil
+}
+
+// Scale enters a head that wants other numbers of machines, by group; groups that counts leaves out stay. Where all
+// stand so already it writes nothing and returns the head that is there. parent is as for Deploy. An app without a
+// release is NotFound, code no_service.
+func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
+	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Scale(counts), nil
+	})
+}
+
+// Restart enters a head that wants each machine of a service anew, as it is. Errors are those of Scale.
+func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(*rollout.Rollout) (rollout.Change, error) {
+		return rollout.Change{Restart: true, Why: rollout.WhyRestart}, nil
+	})
+}
+
+// Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
+// rollout. Counts set by hand stay, as over a deploy. If values of its secrets are erased, a copy of the release with the
+// newest values is made instead, and renewed names those secrets. Errors are those of Scale, and of
+// rollout.Rollout.Rollback.
+func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (h *rollout.Head, renewed []string,
+	err error) {
+	h, err = c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Rollback(release)
+	}, func(old *rollout.Head, r *rollout.Release) (next *rollout.Release, err error) {
+		next, renewed, err = c.renewed(app, old, r, by, now)
+		return next, err
+	})
+	return h, renewed, err
+}
+
+// Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Rollout.Pause.
+func (c *Catalog) Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Pause()
+	})
+}
+
+// Resume enters a head by which a rollout goes on, or is tried again. Errors are those of Scale.
+func (c *Catalog) Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Resume(), nil
+	})
+}
+
+// Promote enters a head by which so many steps of a canary are over, or all of them; 0 is one more than are. Errors are
+// those of Scale, and of rollout.Rollout.Promote.
+func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *string,
+	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Promote(steps, all)
+	})
+}
+
+// Move enters a head by which machines of a service are to be at other workers, or stay. Errors are those of Scale, and of
+// rollout.Rollout.Move.
+func (c *Catalog) Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
+	now time.Time) (*rollout.Head, error) {
+	return c.follow(app, by, nil, now, func(r *rollout.Rollout) (rollout.Change, error) {
+		return r.Move(moves, stands, now)
+	})
+}
+
+// follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
+func (c *Catalog) follow(app, by string, parent *string, now time.Time,
+	what func(*rollout.Rollout) (rollout.Change, error),
+	renew ...func(*rollout.Head, *rollout.Release) (*rollout.Release, error)) (*rollout.Head, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	old, err := c.headFor(app, parent)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
+		return nil, NoService(app)
+	}
+	p := c.tenures.all[app].Progress
+	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p,
+		Scaled: c.tenures.all[app].Scaled}
+	if old.Before != nil {
+		stands.Before = c.releases.get(app + "/" + old.Before.Release)
+	}
+	to, err := what(&stands)
+	if err != nil {
+		return nil, err
+	}
+	if reflect.DeepEqual(to, rollout.Change{}) {
+		return old, nil
+	}
+	to.By, to.At = by, now
+	aim := cmp.Or(to.Release, old.InForce(p).Release)
+	if to.Resume {
+		aim = old.Release
+	}
+	r := c.releases.get(app + "/" + aim)
+	if r == nil {
+		return nil, c.noRelease(app, aim)
+	}
+	var made *rollout.Release
+	for _, f := range renew {
+		if made, err = f(old, r); err != nil {
+			return nil, err
+		}
+		if made != nil {
+			r, to.Release = made, made.ID()
+		}
+	}
+	h, err := old.Next(to, r, c.inForce(app, old), p)
+	if err != nil {
+		return nil, err
+	}
+	if h.Same(old) {
+		return old, nil
+	}
+	trim(h)
+	return h, c.commit(c.headed(app, h, made, nil)...)
+}
+
+// inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is
+// none, or it is not here. The caller holds write.
+func (c *Catalog) inForce(app string, h *rollout.Head) *rollout.Release {
+	if h == nil {
+		return nil
+	}
+	return c.releases.get(app + "/" + h.InForce(c.tenures.all[app].Progress).Release)
+}
+
+// headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.
+func (c *Catalog) headFor(app string, parent *string) (*rollout.Head, error) {
+	a, there := c.apps.all[app]
+	if !there || a.Deleting {
+		return nil, NoApp()
+	}
+	v, there := c.heads.all[app]
+	if there && v.row == nil {
+		return nil, c.unusableHead(app)
+	}
+	return v.row, checkParent(app, v.row, parent)
+}
+
+// checkParent refuses to follow on another head than the caller has seen.
+func checkParent(app string, h *rollout.Head, parent *string) error {
+	switch {
+	case parent == nil || h == nil && *parent == "" || h != nil && *parent == h.ID():
+		return nil
+	case h == nil:
+		return fault.New(fault.Conflict, "head_moved",
+			"the service %s was to follow on %s, and it has no release: read it again, and leave the parent out to go "+
+				"on", app, fault.Clip(*parent, 40))
+	}
+	return fault.New(fault.Conflict, "head_moved",
+		"the service %s has changed: number %d (%s of release %s) was written by %s at %s; read it again, then repeat "+
+			"what is still wanted", app, h.Number, h.Why, rollout.Short(h.Release), cmp.Or(h.By, "somebody"),
+		h.At.UTC().Format(time.RFC3339))
+}
+
+// NoService is the error for an app of which no release was made.
+func NoService(app string) error {
+	return fault.New(fault.NotFound, "no_service",
+		"the app %s has no release, so nothing is kept of it; make one with \"souk run --replicas N --app %s IMAGE\"",
+		app, app)
+}
+
+func (c *Catalog) noRelease(app, id string) error {
+	if v, there := c.releases.all[app+"/"+id]; there {
+		return fault.Wrap(v.unusable(), fault.Precondition, "schema", "release %s of %s cannot be used",
+			rollout.Short(id), app)
+	}
+	return fault.New(fault.Unavailable, "release_missing",
+		"release %s of %s is not here yet: another member made it; ask again in a moment", rollout.Short(id), app)
+}
+
+func (c *Catalog) unusableHead(app string) error {
+	v := c.heads.all[app]
+	return fault.Wrap(v.unusable(), fault.Precondition, "schema",
+		"what is wanted of %s cannot be used", app)
+}
+
+// trim takes the oldest predecessors out of a head that is too large to travel.
+func trim(h *rollout.Head) {
+	for len(h.Past) > 0 && len(encode(h)) > maxHead {
+		h.Past = h.Past[:len(h.Past)-1]
+	}
+}
+
+// used lists the releases of an app that stay beside head h.
+func (c *Catalog) used(app string, h *rollout.Head) map[string]bool {
+	out := map[string]bool{}
+	for _, id := range h.Kept() {
+		out[id] = true
+	}
+	for _, key := range c.forks.byApp[app] {
+		if lost := c.forks.get(key); lost != nil {
+			out[lost.Release] = true
+		}
+	}
+	return out
+}
+
+// needsRelease reports whether a release that another member took out is in use here: that member did not know of the
+// head that wants it. The caller holds write.
+func (c *Catalog) needsRelease(key string) bool {
+	app := appOf(key)
+	a, there := c.apps.all[app]
+	h := c.heads.get(app)
+	return there && !a.Deleting && h != nil && c.used(app, h)[strings.TrimPrefix(key, app+"/")]
+}
+
+// restore tells a release again that another member took out.
+func (c *Catalog) restore(key string) error {
+	c.restored[key] = appOf(key)
+	c.tell(c.releases.put(key, c.releases.all[key]).record)
+	return nil
+}
+
+// forgetRestored takes out, for all, what was told again of an app that is gone.
+func (c *Catalog) forgetRestored(app string) {
+	for key, of := range c.restored {
+		if of == app {
+			x, _ := c.releases.remove(key)
+			c.tell(x.record)
+			delete(c.restored, key)
+		}
+	}
+}
+
+// What became of a head.
+const (
+	ReleaseCurrent   = "current"   // it is what is wanted
+	ReleasePast      = "past"      // another followed on it
+	ReleaseUndone    = "undone"    // its rollout failed, so what was before it is wanted again
+	ReleaseOvertaken = "overtaken" // another was written without knowing of it, and stays
+)
+
+// ReleaseEntry is one entry of the history of a service: a head, and the release that it wanted.
+type ReleaseEntry struct {
+	Number  uint64           // of the head; 0: no head that is kept names the release
+	Head    string           // its id
+	Release string           // id
+	Body    *rollout.Release // nil: not kept any more, not here yet, or of a newer souk
+	Counts  map[string]int
+	Why, By string
+	At      time.Time
+	State   string // one of the above
+	Failed  string // of one that was undone: why
+}
+
+// Releases returns the history of a service: what is wanted now, then the others from the newest on. NotFound, code
+// no_service, where there is nothing.
+func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if _, there := c.apps.all[app]; !there {
+		return nil, NoApp()
+	}
+	l := lister{c: c, app: app, seen: map[string]bool{}, named: map[string]bool{}}
+	if h := c.heads.get(app); h != nil {
+		l.current(h)
+	}
+	for _, key := range c.forks.byApp[app] {
+		if h := c.forks.get(key); h != nil {
+			l.head(h, ReleaseOvertaken, ReleaseOvertaken)
+		}
+	}
+	for _, key := range c.releases.byApp[app] {
+		id := strings.TrimPrefix(key, app+"/")
+		if r := c.releases.get(key); r != nil && !l.named[id] {
+			l.out = append(l.out, ReleaseEntry{Release: id, Body: r, Why: rollout.WhyDeploy, By: r.By, At: r.At,
+				State: ReleaseOvertaken})
+		}
+	}
+	if len(l.out) == 0 {
+		if _, there := c.heads.all[app]; there {
+			return nil, c.unusableHead(app)
+		}
+		return nil, NoService(app)
+	}
+	current := func(e ReleaseEntry) int {
+		if e.State == ReleaseCurrent {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(l.out, func(a, b ReleaseEntry) int {
+		return cmp.Or(current(a)-current(b), b.At.Compare(a.At), cmp.Compare(b.Number, a.Number),
+			strings.Compare(a.Head+a.Release, b.Head+b.Release))
+	})
+	return l.out, nil
+}
+
+// lister makes entries of heads, each head once.
+type lister struct {
+	c           *Catalog
+	app         string
+	seen, named map[string]bool // heads, and the releases that they name
+	out         []ReleaseEntry
+}
+
+// head adds a head, and those before it that are not listed yet.
+func (l *lister) head(h *rollout.Head, state, before string) {
+	l.add(ReleaseEntry{Number: h.Number, Head: h.ID(), Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By,
+		At: h.At, State: state})
+	for _, p := range h.Past {
+		e := ReleaseEntry{Number: p.Number, Head: p.ID, Release: p.Release, Counts: p.Counts, Why: p.Why, By: p.By,
+			At: p.At, State: before, Failed: p.Undone}
+		if p.Undone != "" && before == ReleasePast {
+			e.State = ReleaseUndone
+		}
+		l.add(e)
+	}
+}
+
+// current adds the head that stands, and those before it. Once its rollout is undone the newest head that wanted what was
+// before is what is wanted.
+func (l *lister) current(h *rollout.Head) {
+	in := h.InForce(l.c.tenures.all[l.app].Progress)
+	if in.Release == h.Release {
+		l.head(h, ReleaseCurrent, ReleasePast)
+		return
+	}
+	l.head(h, ReleaseUndone, ReleasePast)
+	for i := range l.out {
+		if l.out[i].Head == h.ID() {
+			l.out[i].Failed = l.c.tenures.all[l.app].Progress.Why
+		}
+	}
+	i := slices.IndexFunc(l.out, func(e ReleaseEntry) bool { return e.Release == in.Release })
+	if i >= 0 {
+		l.out[i].State, l.out[i].Failed = ReleaseCurrent, ""
+		return
+	}
+	if r := l.c.releases.get(l.app + "/" + in.Release); r != nil { // its heads are too old to be kept
+		l.add(ReleaseEntry{Release: in.Release, Why: rollout.WhyDeploy, By: r.By, At: r.At, State: ReleaseCurrent})
+	}
+}
+
+func (l *lister) add(e ReleaseEntry) {
+	if l.seen[e.Head] {
+		return
+	}
+	l.seen[e.Head], l.named[e.Release] = true, true
+	e.Body = l.c.releases.get(l.app + "/" + e.Release)
+	l.out = append(l.out, e)
+}
+
+func checkRelease(key, sum string, r *rollout.Release) error {
+	if err := namedInApp(key, sum, r.ID()); err != nil {
+		return err
+	}
+	return r.Check()
+}
+
+// namedInApp refuses a row whose key does not end with the id of what was written, or of what is read here: a member of
+// another version may write the same value in other bytes.
+func namedInApp(key, sum, id string) error {
+	app, last, _ := strings.Cut(key, "/")
+	if !machine.ValidLabel(app) || last != sum && last != id {
+		return fault.New(fault.Invalid, "catalog", "its key is not an app's name and %q", sum)
+	}
+	return nil
+}

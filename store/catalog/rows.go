@@ -1,0 +1,115 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+)
+
+// table is one bucket of the catalog in memory. A caller of load or of a change's apply holds write and mu, every other
+// caller one of them.
+type table interface {
+	// load enters a row of the catalog's own journal.
+	load(key string, value []byte) error
+	// accept returns the change that enters a row which another member wrote. It refuses one that no member could have
+	// written; same reports that the row stands here as it is.
+	accept(key string, value []byte) (x change, same bool, err error)
+	// remove returns the change that takes a row out, and reports whether the row is there.
+	remove(key string) (x change, there bool)
+}
+
+// rows is a table whose rows are independent of each other.
+type rows[T any] struct {
+	bucket string
+	all    map[string]T
+	check  func(key string, row T) error // of a row that another member wrote
+	kept   func(row T) T                 // returns what is kept of a row
+	seen   func(key string, row T)       // is called with each row that is entered
+	left   func(key string)              // is called with the key of each row that is taken out
+}
+
+func newRows[T any](bucket string, check func(string, T) error) *rows[T] {
+	return &rows[T]{bucket: bucket, all: map[string]T{}, check: check, kept: func(row T) T { return row },
+		seen: func(string, T) {}, left: func(string) {}}
+}
+
+func (t *rows[T]) enter(key string, row T) {
+	t.all[key] = t.kept(row)
+	t.seen(key, row)
+}
+
+// put returns the change that enters a row.
+func (t *rows[T]) put(key string, row T) change {
+	return change{fsm.Record{Bucket: t.bucket, Key: key, Value: encode(row)}, func() { t.enter(key, row) }}
+}
+
+func (t *rows[T]) load(key string, value []byte) error {
+	var row T
+	err := json.Unmarshal(value, &row)
+	t.enter(key, row)
+	return err
+}
+
+func (t *rows[T]) accept(key string, value []byte) (x change, same bool, err error) {
+	var row T
+	if err = json.Unmarshal(value, &row); err == nil {
+		err = t.check(key, row)
+	}
+	if err != nil {
+		return x, false, unusable(err, t.bucket, key)
+	}
+	x = t.put(key, row)
+	if old, there := t.all[key]; there && bytes.Equal(encode(old), x.record.Value) {
+		return x, true, nil // but for what a newer souk may have written that this one does not know
+	}
+	x.record.Value = value // with what only a newer souk knows
+	return x, false, nil
+}
+
+func (t *rows[T]) remove(key string) (change, bool) {
+	_, there := t.all[key]
+	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() {
+		delete(t.all, key)
+		t.left(key)
+	}}, there
+}
+
+// sorted returns the rows by key.
+func (t *rows[T]) sorted() []T {
+	out := make([]T, 0, len(t.all))
+	for _, key := range slices.Sorted(maps.Keys(t.all)) {
+		out = append(out, t.all[key])
+	}
+	return out
+}
+
+// onlyKey returns the check of a table that has one row.
+func onlyKey[T any](want string) func(string, T) error {
+	return func(key string, _ T) error { return named(key, want) }
+}
+
+// named refuses a row whose key is not what its value says.
+func named(key, want string) error {
+	if key == want {
+		return nil
+	}
+	return fault.New(fault.Invalid, "catalog", "its key is not %q", fault.Clip(want, 80))
+}
+
+// unusable says which row of another member cannot be used, and why.
+func unusable(err error, bucket, key string) error {
+	return fault.Wrap(err, fault.Invalid, "catalog",
+		"the row %s/%s of another member cannot be used", bucket, fault.Clip(key, 80))
+}
+
+func encode(row any) []byte {
+	raw, err := json.Marshal(row)
+	if err != nil {
+		panic("catalog: a row is not JSON: " + err.Error())
+	}
+	return raw
+}

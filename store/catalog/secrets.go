@@ -1,0 +1,240 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of an app's secrets.
+const (
+	MaxSecrets     = 1000     // of one app
+	MaxSecretValue = 64 << 10 // bytes
+)
+
+// secretRow is a secret as it is stored: only the key file opens Sealed.
+type secretRow struct {
+	Digest    string    `json:"digest"`
+	Sealed    []byte    `json:"sealed"` // nonce, then ciphertext; bound to the app's id and the name
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Secret tells of a secret all but its value.
+type Secret struct {
+	Name      string
+	Digest    string
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+func (r secretRow) summary(name string) Secret {
+	return Secret{name, r.Digest, r.CreatedAt, r.UpdatedAt}
+}
+
+// validSecretName reports whether name can name a secret, and so a variable of a machine's environment.
+func validSecretName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'; !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 255
+}
+
+// secrets is a table of secrets. Its keys are app/name.
+type secrets struct {
+	bucket string
+	byApp  map[string]map[string]secretRow
+}
+
+func newSecrets(bucket string) *secrets {
+	return &secrets{bucket: bucket, byApp: map[string]map[string]secretRow{}}
+}
+
+func (t *secrets) get(key string) (secretRow, bool) {
+	app, name, _ := strings.Cut(key, "/")
+	row, there := t.byApp[app][name]
+	return row, there
+}
+
+func (t *secrets) enter(key string, row secretRow) {
+	app, name, _ := strings.Cut(key, "/")
+	if t.byApp[app] == nil {
+		t.byApp[app] = map[string]secretRow{}
+	}
+	t.byApp[app][name] = row
+}
+
+func (t *secrets) put(key string, row secretRow) change {
+	return change{fsm.Record{Bucket: t.bucket, Key: key, Value: encode(row)}, func() { t.enter(key, row) }}
+}
+
+func (t *secrets) load(key string, value []byte) error {
+	var row secretRow
+	err := json.Unmarshal(value, &row)
+	t.enter(key, row)
+	return err
+}
+
+// accept takes a row that was sealed anew with this catalog's key: see inbound.
+func (t *secrets) accept(key string, value []byte) (x change, same bool, err error) {
+	var row secretRow
+	if err := json.Unmarshal(value, &row); err != nil {
+		return x, false, unusable(err, t.bucket, key)
+	}
+	old, there := t.get(key)
+	return t.put(key, row), there && old.Digest == row.Digest && old.UpdatedAt.Equal(row.UpdatedAt), nil
+}
+
+func (t *secrets) remove(key string) (change, bool) {
+	app, name, _ := strings.Cut(key, "/")
+	_, there := t.byApp[app][name]
+	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() {
+		if delete(t.byApp[app], name); len(t.byApp[app]) == 0 {
+			delete(t.byApp, app)
+		}
+	}}, there
+}
+
+// SetSecrets sets an app's secrets, all or none; a nil value deletes. It returns their new version and those that were
+// set. Machines of a service go on to begin with the values that their release has: see RollSecrets.
+func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	s, err := c.setSecrets(app, values, time.Now())
+	if err == nil {
+		err = c.stored(&s)
+	}
+	return s.app.Secrets, s.set, err
+}
+
+// stored commits a change of secrets alone. The caller holds write.
+func (c *Catalog) stored(s *setting) error {
+	kept, erased := c.keptSecrets(s.app.Name, c.pinnedBy(s.app.Name, c.heads.get(s.app.Name)), s.replaced)
+	return c.commit(slices.Concat(kept, s.batch, erased)...)
+}
+
+// setting is what a change of an app's secrets comes to.
+type setting struct {
+	app      App
+	batch    []change
+	set      []Secret             // what is to be told of those that are set, by name
+	replaced map[string]secretRow // what was there before and is not any more, by name
+	at       map[string]time.Time // when each secret was set that there is then, by name
+}
+
+// setSecrets returns what a change comes to. The caller holds write.
+func (c *Catalog) setSecrets(app string, values map[string]*string, now time.Time) (setting, error) {
+	var none setting
+	for name, v := range values {
+		if err := checkSecret(name, v); err != nil {
+			return none, err
+		}
+	}
+	a, there := c.apps.all[app]
+	if !there || a.Deleting {
+		return none, NoApp()
+	}
+	s := setting{app: a, set: []Secret{}, replaced: map[string]secretRow{}, at: c.secretTimes(app)}
+	if len(values) == 0 {
+		return s, nil
+	}
+	s.app.Secrets++
+	s.batch = []change{c.apps.put(app, s.app)}
+	for name, v := range values {
+		if err := c.setSecret(&s, name, v, now.UTC()); err != nil {
+			return none, err
+		}
+	}
+	if len(s.at) > MaxSecrets && len(s.at) > len(c.secrets.byApp[app]) {
+		return none, &fault.Error{Kind: fault.Exhausted, Code: "too_many_secrets", Scope: fault.ScopeQuota,
+			Text: fmt.Sprintf("an app keeps at most %d secrets, and %d are wanted; delete some", MaxSecrets, len(s.at))}
+	}
+	slices.SortFunc(s.set, func(a, b Secret) int { return cmp.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+// checkSecret refuses what cannot be a secret. A nil value deletes one.
+func checkSecret(name string, v *string) error {
+	switch {
+	case !validSecretName(name):
+		return fault.New(fault.Invalid, "secret_name",
+			"%q cannot be a secret's name; it becomes a variable, so use letters, digits and _, and do not "+
+				"begin with a digit",
+			fault.Clip(name, 80))
+	case v != nil && strings.IndexByte(*v, 0) >= 0:
+		return fault.New(fault.Invalid, "secret_value",
+			"the secret %s holds a zero byte, which no variable of a machine can: encode it (base64)", name)
+	case v != nil && len(*v) > MaxSecretValue:
+		return fault.New(fault.Invalid, "secret_size",
+			"the secret %s has %d bytes; at most %d are kept", name, len(*v), MaxSecretValue)
+	}
+	return nil
+}
+
+// setSecret adds the change of one secret. One that is set to the value that it has stays as it is.
+func (c *Catalog) setSecret(s *setting, name string, v *string, now time.Time) error {
+	key, bound := s.app.Name+"/"+name, s.app.ID+"/"+name
+	old, there := c.secrets.get(key)
+	if v == nil {
+		x, _ := c.secrets.remove(key)
+		s.batch = append(s.batch, x)
+		if delete(s.at, name); there {
+			s.replaced[name] = old
+		}
+		return nil
+	}
+	row := secretRow{Digest: c.sealer.digest(bound, *v), CreatedAt: now, UpdatedAt: now}
+	if there {
+		if was, err := c.sealer.open(bound, old.Sealed); err == nil && was == *v {
+			s.set = append(s.set, old.summary(name))
+			return nil
+		}
+		row.CreatedAt, s.replaced[name] = old.CreatedAt, old
+		if !now.After(old.UpdatedAt) { // a clock that was set back, or another member's that is ahead
+			row.UpdatedAt = old.UpdatedAt.Add(1)
+		}
+	}
+	var err error
+	if row.Sealed, err = c.sealer.seal(bound, *v); err != nil {
+		return err
+	}
+	s.at[name] = row.UpdatedAt
+	s.batch, s.set = append(s.batch, c.secrets.put(key, row)), append(s.set, row.summary(name))
+	return nil
+}
+
+// Secrets returns an app's secrets by name, without their values, and their version.
+func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	a, there := c.apps.all[app]
+	if !there {
+		return nil, 0, NoApp()
+	}
+	out := make([]Secret, 0, len(c.secrets.byApp[app]))
+	for name, row := range c.secrets.byApp[app] {
+		out = append(out, row.summary(name))
+	}
+	slices.SortFunc(out, func(a, b Secret) int { return cmp.Compare(a.Name, b.Name) })
+	return out, a.Secrets, nil
+}
+
+// SecretsReach refuses a version of an app's secrets that is not there yet.
+func (c *Catalog) SecretsReach(app string, version uint64) error {
+	a, err := c.App(app)
+	if err == nil && version > a.Secrets {
+		err = fault.New(fault.Precondition, "secrets_version",
+			"the app's secrets are at version %d, and version %d is wanted; set them first",
+			a.Secrets, version)
+	}
+	return err
+}

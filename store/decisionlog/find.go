@@ -1,0 +1,179 @@
+package decisionlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/fault"
+)
+
+// MaxFound is the most decisions that one Find gives.
+const MaxFound = 1000
+
+// Query says which decisions are wanted; what is not set does not matter.
+type Query struct {
+	ID      string
+	App     string
+	Machine string
+	Since   time.Time // not before
+	Before  string    // only ids below: the cursor of a page
+	Outcome decision.Outcome
+	Limit   int // 1 to MaxFound; 0 is 50
+}
+
+// Found are decisions, newest first.
+type Found struct {
+	Decisions []*decision.Decision
+	More      bool   // there are older ones that match
+	Torn      []Torn // ends that were passed over
+	Damage    error  // of files that could not be read whole; nil: none
+}
+
+// Find gives the newest decisions that match, after all that was appended before is written.
+func (l *Log) Find(ctx context.Context, q Query) (Found, error) {
+	if err := l.Flush(ctx); err != nil && ctx.Err() != nil {
+		return Found{}, err
+	}
+	return Find(ctx, l.dir, q)
+}
+
+// Find looks through a log's files, newest first, and stops when it has enough.
+func Find(ctx context.Context, path string, q Query) (Found, error) {
+	names, err := Files(path)
+	if err != nil {
+		return Found{}, err
+	}
+	if q.Limit <= 0 || q.Limit > MaxFound {
+		q.Limit = 50
+	}
+	f := finder{ctx: ctx, q: q}
+	for _, name := range slices.Backward(names) {
+		err := f.file(name)
+		switch code := fault.CodeOf(err); {
+		case code == "log_damaged":
+			f.out.Damage = errors.Join(f.out.Damage, err)
+		case code == "decision_log" && fault.Is(err, fault.NotFound):
+			// it was the oldest, and made room
+		case err != nil:
+			return f.out, err
+		}
+		if len(f.out.Decisions) > q.Limit {
+			break
+		}
+	}
+	if f.out.More = len(f.out.Decisions) > q.Limit; f.out.More {
+		f.out.Decisions = f.out.Decisions[:q.Limit]
+	}
+	return f.out, nil
+}
+
+type finder struct {
+	ctx context.Context
+	q   Query
+	out Found
+}
+
+func (f *finder) file(name string) error {
+	r, err := openFile(name)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	frames, torn, damage := r.frames()
+	if torn != nil {
+		f.out.Torn = append(f.out.Torn, *torn)
+	}
+	for _, frame := range slices.Backward(frames) {
+		if err := context.Cause(f.ctx); err != nil {
+			return err
+		}
+		if !f.may(&frame.meta) {
+			continue
+		}
+		plain, err := r.read(&frame)
+		if err != nil {
+			torn, err := r.tornBody(&frame, err)
+			if torn != nil {
+				f.out.Torn = append(f.out.Torn, *torn)
+			}
+			damage = errors.Join(damage, err)
+			continue
+		}
+		if err := f.frame(r, &frame, plain); err != nil {
+			return err
+		}
+		if len(f.out.Decisions) > f.q.Limit {
+			return nil
+		}
+	}
+	return damage
+}
+
+// may says whether a frame can have what is looked for.
+func (f *finder) may(m *meta) bool {
+	q := &f.q
+	if at, ok := millisOf(q.ID); ok && (m.last < at || m.first > at+idSlack) {
+		return false
+	}
+	if at, ok := millisOf(q.Before); ok && m.first > at+idSlack {
+		return false
+	}
+	return (q.Since.IsZero() || m.last >= q.Since.UnixMilli()) &&
+		(q.App == "" || m.has(mark(q.App))) && (q.Machine == "" || m.has(mark(q.Machine)))
+}
+
+// idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is
+// read.
+const idSlack = 5 * 60 * 1000
+
+// millisOf gives the time in a ULID: its first ten digits.
+func millisOf(id string) (ms int64, ok bool) {
+	if len(id) != 26 {
+		return 0, false
+	}
+	for i := range 10 {
+		digit := strings.IndexByte("0123456789ABCDEFGHJKMNPQRSTVWXYZ", id[i])
+		if digit < 0 {
+			return 0, false
+		}
+		ms = ms<<5 | int64(digit)
+	}
+	return ms, true
+}
+
+func (f *finder) frame(r *reader, at *frameAt, plain []byte) error {
+	var here []*decision.Decision
+	err := eachLine(plain, func(raw []byte) error {
+		if !bytes.HasPrefix(raw, []byte(`{"decision":`)) || !contains(raw, f.q.ID) || !contains(raw, f.q.Machine) ||
+			!contains(raw, f.q.App) {
+			return nil
+		}
+		var l decision.Line
+		if err := json.Unmarshal(raw, &l); err != nil || l.Decision == nil {
+			return r.damaged(at.at, "a line is no decision")
+		}
+		if f.match(l.Decision) {
+			here = append(here, l.Decision)
+		}
+		return nil
+	})
+	slices.Reverse(here)
+	f.out.Decisions = append(f.out.Decisions, here...)
+	return err
+}
+
+func contains(raw []byte, what string) bool { return what == "" || bytes.Contains(raw, []byte(what)) }
+
+func (f *finder) match(d *decision.Decision) bool {
+	q := &f.q
+	return (q.ID == "" || d.ID == q.ID) && (q.App == "" || d.Request.App == q.App) &&
+		(q.Machine == "" || d.Request.Machine == q.Machine) &&
+		(q.Since.IsZero() || !d.At.Before(q.Since)) && (q.Before == "" || d.ID < q.Before) &&
+		(q.Outcome == "" || d.Outcome == q.Outcome)
+}

@@ -1,0 +1,265 @@
+package decisionlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/fault"
+)
+
+// writer is the log's one writer, in a goroutine of its own.
+type writer struct {
+	l         *Log
+	pack      *zstd.Encoder
+	fileBytes int64 // a file is ended before it grows beyond
+	keepBytes int64 // of the files before it
+
+	file    *os.File
+	size    int64
+	number  int
+	encoder *decision.LineEncoder // of this file; nil before its first line
+	lines   []byte                // of the frame that is being filled
+	count   uint64                // decisions in it
+	first   int64
+	last    int64
+	marks   map[uint32]bool
+	packed  []byte
+	trouble bool  // the last write failed, and was logged
+	lost    error // what became of the last frame; nil: it is there
+}
+
+func newWriter(l *Log, maxBytes int64) (*writer, error) {
+	pack, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "decision_log", "the compressor cannot be made")
+	}
+	each := maxBytes / filesPerLog
+	w := &writer{l: l, pack: pack, fileBytes: each, keepBytes: maxBytes - each - min(frameBytes, each),
+		marks: map[uint32]bool{}}
+	return w, w.drop()
+}
+
+// run writes until the queue is closed. A frame is written when it is full, when it is old, and when somebody waits.
+func (w *writer) run(queue <-chan item) {
+	tick := time.NewTicker(flushAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case it, open := <-queue:
+			if !open {
+				_ = w.flush() // logged, and counted
+				w.end()
+				return
+			}
+			w.take(it)
+		case <-tick.C:
+			_ = w.flush()
+		}
+	}
+}
+
+func (w *writer) take(it item) {
+	switch {
+	case it.flushed != nil:
+		it.flushed <- w.flush()
+	case it.end != nil:
+		w.line(decision.Line{End: it.end})
+		w.about(it.end.At, it.end.App, it.end.Machine)
+	default:
+		w.decision(it.decision)
+	}
+	if len(w.lines) >= int(min(frameBytes, w.fileBytes/2)) || len(w.marks) >= maxMarks/2 {
+		_ = w.flush()
+	}
+}
+
+func (w *writer) decision(d *decision.Decision) {
+	if w.encoder == nil {
+		w.encoder = decision.NewLineEncoder()
+	}
+	// The second time tells again what the first pushed out of the readers' caches: an old version that this decision
+	// refers to beside new ones of the same worker.
+	if w.records(d.Records) {
+		w.records(d.Records)
+	}
+	w.line(decision.Line{Decision: d})
+	w.about(d.At, d.Request.App, d.Request.Machine)
+	w.count++
+}
+
+// records tells the records that readers lack, and reports whether there was one.
+func (w *writer) records(rs []*cluster.Record) (told bool) {
+	for _, r := range rs {
+		if line, fresh := w.encoder.Line(r); fresh {
+			w.line(line)
+			told = true
+		}
+	}
+	return told
+}
+
+// line appends one line to the frame.
+func (w *writer) line(l decision.Line) {
+	lines, err := decision.AppendLine(w.lines, &l)
+	if err != nil {
+		w.failed(err)
+		return
+	}
+	w.lines = append(lines, '\n')
+}
+
+// about enters whom the frame is about, and when.
+func (w *writer) about(at time.Time, app, machine string) {
+	ms := at.UnixMilli()
+	if len(w.marks) == 0 {
+		w.first, w.last = ms, ms
+	}
+	w.first, w.last = min(w.first, ms), max(w.last, ms)
+	w.marks[mark(app)], w.marks[mark(machine)] = true, true
+}
+
+// flush writes the frame that is being filled. What the disk refuses is counted and dropped. Without one it returns
+// what became of the last: who waits for a decision may find that it was tried, and dropped, before.
+func (w *writer) flush() error {
+	if len(w.lines) == 0 {
+		return w.lost
+	}
+	m := meta{plain: uint32(len(w.lines)), first: w.first, last: w.last}
+	for x := range w.marks {
+		m.marks = append(m.marks, x)
+	}
+	slices.Sort(m.marks)
+	body := w.pack.EncodeAll(w.lines, w.packed[:0])
+	w.packed = body
+	m.packed, m.sum = uint32(len(body)), crc32.Checksum(body, castagnoli())
+	frame := append(appendHeader(nil, kindFrame, m), body...)
+	count := w.count
+	w.lines, w.count = w.lines[:0], 0
+	clear(w.marks)
+	err := w.write(frame)
+	if err != nil {
+		w.l.failed.Add(count)
+		w.failed(err)
+		w.lost = fault.Wrap(err, fault.Unavailable, "decision_log", "the decision log in %s cannot be written", w.l.dir)
+		return w.lost
+	}
+	w.trouble, w.lost = false, nil
+	w.l.recorded.Add(count)
+	// A file is ended only between frames: the next one begins with a new teller, which it must be written with.
+	if w.size >= w.fileBytes-frameBytes/4 || w.size+int64(len(frame)) > w.fileBytes {
+		w.end()
+	}
+	return nil
+}
+
+func (w *writer) write(frame []byte) error {
+	if w.file == nil {
+		if err := w.begin(); err != nil {
+			w.encoder = nil
+			return err
+		}
+	}
+	n, err := w.file.Write(frame)
+	if err != nil {
+		return errors.Join(err, w.leave(n > 0))
+	}
+	w.size += int64(n)
+	w.l.bytes.Add(int64(n))
+	return nil
+}
+
+// leave ends a file that could not be written, with what was written before, and removes it where that is nothing: what
+// its lines refer to may have been in the frame that is lost, so another one is begun.
+func (w *writer) leave(torn bool) (err error) {
+	if w.size == 0 {
+		err = os.Remove(w.file.Name())
+		w.l.files.Add(-1)
+	} else if torn {
+		err = w.file.Truncate(w.size)
+	}
+	err = errors.Join(err, w.file.Close())
+	w.file, w.encoder = nil, nil
+	return err
+}
+
+// begin makes the next file, after the oldest have made room for it.
+func (w *writer) begin() error {
+	if err := w.drop(); err != nil {
+		return err
+	}
+	for {
+		w.number++
+		name := fmt.Sprintf("decisions-%013d-%06d%s", time.Now().UnixMilli(), w.number, Suffix)
+		f, err := os.OpenFile(filepath.Join(w.l.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			continue // ends: the number grows
+		}
+		if err != nil {
+			return err
+		}
+		w.file, w.size = f, 0
+		w.l.files.Add(1)
+		return nil
+	}
+}
+
+// end closes the file with its end mark.
+func (w *writer) end() {
+	if w.file == nil {
+		return
+	}
+	tail := appendHeader(nil, kindEnd, meta{})
+	_, err := w.file.Write(tail)
+	w.l.bytes.Add(int64(len(tail)))
+	if err := cmp.Or(err, w.file.Sync(), w.file.Close()); err != nil {
+		w.failed(err)
+	}
+	w.file, w.encoder = nil, nil
+}
+
+// drop removes the oldest files until the rest and one more are within the bound.
+func (w *writer) drop() error {
+	names, err := Files(w.l.dir)
+	if err != nil {
+		return err
+	}
+	sizes, total := make([]int64, len(names)), int64(0)
+	for i, name := range names {
+		if info, err := os.Stat(name); err == nil {
+			sizes[i] = info.Size()
+			total += sizes[i]
+		}
+	}
+	gone := 0
+	for gone < len(names) && total > w.keepBytes {
+		if err := os.Remove(names[gone]); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fault.Wrap(err, fault.Unavailable, "decision_log",
+				"the old file %s of the decision log cannot be removed", names[gone])
+		}
+		total -= sizes[gone]
+		gone++
+	}
+	w.l.bytes.Store(total)
+	w.l.files.Store(int64(len(names) - gone))
+	return nil
+}
+
+// failed logs trouble with the disk, once until it is over.
+func (w *writer) failed(err error) {
+	if !w.trouble {
+		w.trouble = true
+		w.l.log.Error("the decision log cannot be written; decisions are counted and not recorded", "dir", w.l.dir,
+			"error", err)
+	}
+}

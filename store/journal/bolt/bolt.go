@@ -1,0 +1,315 @@
+// Package bolt keeps a worker's journal in one bbolt file.
+//
+// # What is on disk
+//
+// One top-level bucket for each Record.Bucket. Each value is a format byte, a CRC32C over bucket, key and value, and
+// the value. A bucket of the journal's own holds one state record: the format's version, the number of records and
+// the sum of their CRCs, written with every commit. So neither a flipped bit nor a record that a damaged page lets
+// drop goes unseen.
+//
+// # Opening
+//
+// Open trusts nothing: verify reads the file with plain reads and bounds-checks every page before bbolt maps it. That
+// is needed because bbolt, given a damaged file, panics or faults in goroutines of its own, where nobody can recover.
+//
+// # Group commit
+//
+// A commit costs two fsyncs. Callers that arrive while one is under way are served together by the next.
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// Options adjust Open. The zero value is what a worker uses.
+type Options struct {
+	LockTimeout time.Duration   // how long to wait for another process to let go of the file; 0: one second
+	Write       journal.Writing // carries out a transaction; nil: once
+}
+
+// The sizes the file is mapped and grown by. Growing costs one more fsync, so not too small; a fresh journal is one
+// step large (and sparse), so not too large. The map is address space only and saves remapping under load.
+const (
+	growBy  = 1 << 20
+	mapSize = 64 << 20
+)
+
+// Journal is an open journal file.
+type Journal struct {
+	path string
+	file *os.File // bbolt's own; kept to let go of the lock when bbolt cannot
+	db   *bbolt.DB
+
+	mu      sync.Mutex
+	left    sync.Cond // signalled when users becomes 0
+	users   int       // calls under way
+	closed  bool
+	wedged  bool      // bbolt panicked inside a transaction: its locks may be held for ever
+	waiting []*commit // bounded by the number of callers: each waits for its own
+	leading bool      // somebody writes
+
+	writing journal.Writing
+
+	// Only the leader touches these.
+	state  state
+	failed error // after the first failed write nothing more is written: what is on disk is unknown
+}
+
+var _ journal.Journal = (*Journal)(nil)
+
+// Open opens the journal at path and makes it when there is none. Its directory must exist.
+//
+// Errors: Conflict "journal_locked" when another process has it open, Internal "journal_damaged" when the file is not
+// whole (nothing is changed then), Precondition "journal_newer" when a later souk wrote it, Internal "journal_open"
+// when the system refuses.
+func Open(path string, o Options) (*Journal, error) {
+	if o.LockTimeout <= 0 {
+		o.LockTimeout = time.Second
+	}
+	if o.Write == nil {
+		o.Write = journal.Once
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(path); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, openError(err, path)
+	}
+	j, err := openFile(path, f, o)
+	if err != nil {
+		return nil, errors.Join(err, ignoreClosed(f.Close()))
+	}
+	return j, nil
+}
+
+func openFile(path string, f *os.File, o Options) (*Journal, error) {
+	if err := lock(f, path, o.LockTimeout); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, openError(err, path)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.New(fault.Internal, "journal_damaged",
+			"the journal %s is not a regular file: restore it from a backup, or give up all it held: souk agent "+
+				"without %s", path, path)
+	}
+	st, err := verify(f, info.Size(), nil)
+	if err != nil {
+		return nil, refuse(err, path)
+	}
+	db, err := bbolt.Open(path, 0o600, boltOptions(f))
+	if err != nil {
+		return nil, openError(err, path)
+	}
+	db.AllocSize = growBy
+	j := &Journal{path: path, file: f, db: db, state: st, writing: o.Write}
+	j.left.L = &j.mu
+	return j, nil
+}
+
+// boltOptions hands bbolt the file that is already open and locked: a lock taken twice through one open file is one.
+func boltOptions(f *os.File) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         time.Second,
+		NoFreelistSync:  true, // half the bytes of a commit; the free list is found again on open
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapSize,
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+	}
+}
+
+// create makes an empty journal under another name and links it to path, so that a journal is never seen half made:
+// an empty or short file is therefore always damage. A loser of a race finds path there and uses it.
+func create(path string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".journal-new-*")
+	if err != nil {
+		return openError(err, path)
+	}
+	defer func() {
+		err = errors.Join(err, ignoreClosed(f.Close()), os.Remove(f.Name()))
+	}()
+	db, err := bbolt.Open(f.Name(), 0o600, boltOptions(f))
+	if err != nil {
+		return openError(err, path)
+	}
+	db.AllocSize = growBy
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putState(tx, state{}) }),
+		db.Close()); err != nil {
+		return openError(err, path)
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return openError(err, path)
+	}
+	if err := journal.SyncDir(path); err != nil {
+		return openError(err, path)
+	}
+	return nil
+}
+
+// Load calls f for each live record in order of bucket and key. It reads one moment of the journal; f may Commit
+// only from another goroutine, and should be quick, since a growing file waits for it.
+func (j *Journal) Load(f func(fsm.Record) error) (err error) {
+	if err := j.enter(); err != nil {
+		return err
+	}
+	defer j.leave()
+	defer j.recoverFault(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return j.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Cursor()
+		for name, v := c.First(); name != nil; name, v = c.Next() {
+			if v != nil || name[0] == 0 {
+				continue
+			}
+			if err := loadBucket(tx.Bucket(name), string(name), f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Values are cut from pieces of this size: a million small ones are soon made.
+const (
+	piece     = 32 << 10
+	fromPiece = piece / 8 // what is larger has memory of its own
+)
+
+func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
+	var s sums
+	var room []byte
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		value, _, err := s.unseal(name, k, v)
+		if err != nil {
+			return err
+		}
+		// A copy: v lies in the map and is gone with the transaction.
+		switch {
+		case len(value) > fromPiece:
+			value = bytes.Clone(value)
+		default:
+			if len(value) > cap(room)-len(room) || room == nil {
+				room = make([]byte, 0, piece)
+			}
+			from := len(room)
+			room = append(room, value...)
+			value = room[from:len(room):len(room)]
+		}
+		if err := f(fsm.Record{Bucket: name, Key: string(k), Value: value}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Size tells the file's size and how much of it is free for later commits, both in bytes.
+func (j *Journal) Size() (file, free int64, err error) {
+	if err := j.enter(); err != nil {
+		return 0, 0, err
+	}
+	defer j.leave()
+	info, err := j.file.Stat()
+	if err != nil {
+		return 0, 0, openError(err, j.path)
+	}
+	st := j.db.Stats()
+	return info.Size(), int64(st.FreePageN+st.PendingPageN) * int64(j.db.Info().PageSize), nil
+}
+
+// Close waits for the calls under way, then lets go of the file. A second Close does nothing.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil
+	}
+	j.closed = true
+	for j.users > 0 {
+		j.left.Wait()
+	}
+	if j.wedged {
+		return j.file.Close() // bbolt would wait for its own lock; the map goes with the process
+	}
+	if err := j.db.Close(); err != nil {
+		return openError(err, j.path)
+	}
+	return nil
+}
+
+func (j *Journal) enter() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return journal.ErrClosed()
+	}
+	if j.wedged {
+		return damaged(j.path, errors.New("seen while in use"))
+	}
+	j.users++
+	return nil
+}
+
+func (j *Journal) leave() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.users--; j.users == 0 {
+		j.left.Broadcast()
+	}
+}
+
+// recoverFault turns a panic of bbolt, or a read of a page that the disk no longer gives, into an error.
+func (j *Journal) recoverFault(err *error) {
+	if p := recover(); p != nil {
+		j.mu.Lock()
+		j.wedged = true
+		j.mu.Unlock()
+		*err = damaged(j.path, fmt.Errorf("while in use: %v", p))
+	}
+}
+
+func damaged(path string, cause error) error {
+	return fault.Wrap(cause, fault.Internal, "journal_damaged",
+		"the journal %s is damaged and was left as it is: restore it from a backup, or give up all it holds: souk "+
+			"agent without %s", path, path)
+}
+
+func refuse(err error, path string) error {
+	if v, ok := errors.AsType[*newerError](err); ok {
+		return fault.New(fault.Precondition, "journal_newer",
+			"the journal %s has format %d and this souk knows formats up to %d: run the souk that wrote it, or a "+
+				"later one", path, v.version, formatVersion)
+	}
+	return damaged(path, err)
+}
+
+func openError(err error, path string) error {
+	return fault.Wrap(err, fault.Internal, "journal_open",
+		"the journal %s cannot be used: see that its directory exists, is writable and has room", path)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, fs.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+package bolt
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// One write serves at most this many batches and about this many bytes, so that nobody waits for an endless one.
+const (
+	groupBatches = 1024
+	groupBytes   = 8 << 20
+)
+
+// commit is one caller's batch on its way. Its caller is told once: either that it is done, or to lead.
+type commit struct {
+	batch []fsm.Record
+	wake  chan bool // true: lead; false: done, read err
+	err   error
+}
+
+// Commit makes the batch durable, all or nothing. Callers that come while a write is under way wait for it and are
+// then written together, in the order they came, by the first of them.
+func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
+	if err := journal.Check(batch); err != nil {
+		return err
+	}
+	if err := j.enter(); err != nil {
+		return err
+	}
+	defer j.leave()
+	if len(batch) == 0 {
+		journal.Tell(written)
+		return nil
+	}
+	c := &commit{batch: batch, wake: make(chan bool, 1)}
+	j.mu.Lock()
+	j.waiting = append(j.waiting, c)
+	lead := !j.leading
+	j.leading = true
+	j.mu.Unlock()
+	if lead || <-c.wake {
+		j.lead(c)
+	}
+	if c.err == nil {
+		journal.Tell(written)
+	}
+	return c.err
+}
+
+// lead writes the group at the head of the queue, which holds c, and hands the lead to whoever waits next.
+func (j *Journal) lead(c *commit) {
+	group := j.takeGroup()
+	err := j.failed
+	if err == nil {
+		err = j.writing(func() error { return j.write(group) })
+		j.failed = err
+	}
+	for _, o := range group {
+		o.err = err
+		if o != c {
+			o.wake <- false
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.waiting) > 0 {
+		j.waiting[0].wake <- true
+		return
+	}
+	j.leading = false
+}
+
+// takeGroup takes as many batches off the queue as one write may serve, at least one.
+func (j *Journal) takeGroup() []*commit {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(j.waiting) && n < groupBatches && (n == 0 || bytes < groupBytes) {
+		for _, r := range j.waiting[n].batch {
+			bytes += len(r.Key) + len(r.Value)
+		}
+		n++
+	}
+	group := append([]*commit(nil), j.waiting[:n]...)
+	rest := copy(j.waiting, j.waiting[n:])
+	clear(j.waiting[rest:])
+	j.waiting = j.waiting[:rest]
+	return group
+}
+
+// write puts a group into one transaction of the file. Where that fails before the transaction's last page, which makes
+// it count, the file is as it was; later it may be either, and must not be written again.
+func (j *Journal) write(group []*commit) (err error) {
+	defer j.recoverFault(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	st, id := j.state, 0
+	err = j.db.Update(func(tx *bbolt.Tx) error {
+		id = tx.ID()
+		buckets := map[string]*bbolt.Bucket{}
+		for _, c := range group {
+			for _, r := range c.batch {
+				if err := st.apply(tx, buckets, r); err != nil {
+					return err
+				}
+			}
+		}
+		return putState(tx, st)
+	})
+	if err != nil {
+		if j.counts(id) {
+			err = fmt.Errorf("the transaction was begun: %v", err) //nolint:errorlint // no full disk: it is not repeated
+		}
+		return fault.Wrap(err, fault.Internal, "journal_write",
+			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
+				"disk is well and has room, then start souk again", j.path)
+	}
+	j.state = st
+	return nil
+}
+
+// counts reports whether a transaction that has failed is what the file holds now, for all that is known.
+func (j *Journal) counts(id int) bool {
+	tx, err := j.db.Begin(false)
+	if err != nil {
+		return true
+	}
+	newest := tx.ID()
+	return tx.Rollback() != nil || newest >= id
+}
+
+// apply writes one record and keeps st true of the whole file.
+func (st *state) apply(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Record) error {
+	b := buckets[r.Bucket]
+	if b == nil {
+		if b = tx.Bucket([]byte(r.Bucket)); b == nil {
+			if r.Value == nil {
+				return nil
+			}
+			var err error
+			if b, err = tx.CreateBucket([]byte(r.Bucket)); err != nil {
+				return err
+			}
+		}
+		buckets[r.Bucket] = b
+	}
+	key := []byte(r.Key)
+	if old := b.Get(key); old != nil {
+		_, sum, err := split(old)
+		if err != nil {
+			return err
+		}
+		st.forget(sum)
+		if r.Value == nil {
+			return b.Delete(key)
+		}
+	}
+	if r.Value == nil {
+		return nil
+	}
+	sealed, sum := seal(r.Bucket, r.Key, r.Value)
+	st.note(sum)
+	return b.Put(key, sealed)
+}

@@ -1,0 +1,39 @@
+package journal
+
+import (
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+)
+
+// The bounds of a record, the same for every implementation.
+const (
+	MaxBucket = 255      // bytes of a bucket's name
+	MaxKey    = 4096     // bytes of a key
+	MaxValue  = 16 << 20 // bytes of a value
+)
+
+// Check refuses a batch that no journal can take, before any of it is written: names must not be empty, a bucket's
+// name must not begin with a zero byte (those are the journal's own), and nothing may pass the bounds.
+func Check(batch []fsm.Record) error {
+	for _, r := range batch {
+		switch {
+		case r.Bucket == "" || r.Bucket[0] == 0 || len(r.Bucket) > MaxBucket:
+			return fault.New(fault.Invalid, "journal_record",
+				"a record's bucket needs a name of 1 to %d bytes that does not begin with a zero byte, not %.40q",
+				MaxBucket, r.Bucket)
+		case r.Key == "" || len(r.Key) > MaxKey:
+			return fault.New(fault.Invalid, "journal_record",
+				"a record's key in bucket %q needs 1 to %d bytes, not %d", r.Bucket, MaxKey, len(r.Key))
+		case len(r.Value) > MaxValue:
+			return fault.New(fault.Invalid, "journal_record",
+				"the value of %q in bucket %q is %d bytes and may have %d: keep large data beside the journal", r.Key,
+				r.Bucket, len(r.Value), MaxValue)
+		}
+	}
+	return nil
+}
+
+// ErrClosed is what every method of a closed journal answers.
+func ErrClosed() error {
+	return fault.New(fault.Precondition, "journal_closed", "the journal is closed: open it again to use it")
+}

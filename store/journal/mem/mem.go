@@ -1,0 +1,179 @@
+// Package mem is a journal in memory, for tests and simulations. It keeps every promise of journal.Journal but
+// surviving the process, and it can crash on demand: before or after the n-th commit, as often as a test likes.
+package mem
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// Journal is a journal in memory. The zero value is not ready: use New.
+type Journal struct {
+	mu      sync.Mutex
+	live    Snapshot
+	closed  bool
+	commits int
+	crashAt int  // the commit (counted from 1) that crashes; 0: none
+	applied bool // whether that commit still takes effect
+	crashed bool
+	hook    func([]fsm.Record) error
+}
+
+// Snapshot is all a journal holds: bucket, key, value.
+type Snapshot map[string]map[string][]byte
+
+var _ journal.Journal = (*Journal)(nil)
+
+// New gives an empty journal.
+func New() *Journal { return &Journal{live: Snapshot{}} }
+
+// FromSnapshot gives a journal that holds what s holds.
+func FromSnapshot(s Snapshot) *Journal { return &Journal{live: s.clone()} }
+
+// FailAfter lets n more commits succeed. The one after fails without effect, and so does everything behind it, as
+// if the process had been killed just before that write. A negative n takes the order back.
+func (j *Journal) FailAfter(n int) { j.crash(n, false) }
+
+// LoseAnswerAfter lets n more commits succeed. The one after takes effect and yet answers an error, and everything
+// behind it fails, as if the process had been killed between the write and the answer.
+func (j *Journal) LoseAnswerAfter(n int) { j.crash(n, true) }
+
+func (j *Journal) crash(n int, applied bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.crashAt, j.applied = 0, applied
+	if n >= 0 {
+		j.crashAt = j.commits + n + 1
+	}
+}
+
+// Hook has f called before each commit, with its batch; an error from f is that commit's answer and nothing is
+// written. f must not call the journal. nil takes the hook away.
+func (j *Journal) Hook(f func(batch []fsm.Record) error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hook = f
+}
+
+// Commits counts the commits that took effect.
+func (j *Journal) Commits() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.commits
+}
+
+// Snapshot copies all the journal holds.
+func (j *Journal) Snapshot() Snapshot {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.live.clone()
+}
+
+// Reopen gives a fresh journal that holds what this one durably held, as a restart of the process would find it.
+// This one answers nothing but errors from then on.
+func (j *Journal) Reopen() *Journal {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closed = true
+	return &Journal{live: j.live.clone()}
+}
+
+// Commit applies the batch, all or nothing.
+func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
+	if err := journal.Check(batch); err != nil {
+		return err
+	}
+	applied, err := j.apply(batch)
+	if applied {
+		journal.Tell(written)
+	}
+	return err
+}
+
+func (j *Journal) apply(batch []fsm.Record) (applied bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return false, journal.ErrClosed()
+	case j.crashed:
+		return false, errCrashed()
+	}
+	if j.hook != nil {
+		if err := j.hook(batch); err != nil {
+			return false, err
+		}
+	}
+	dies := j.crashAt != 0 && j.commits+1 >= j.crashAt
+	j.crashed = dies
+	if dies && !j.applied {
+		return false, errCrashed()
+	}
+	for _, r := range batch {
+		j.live.apply(r)
+	}
+	j.commits++
+	if dies {
+		return true, errCrashed()
+	}
+	return true, nil
+}
+
+// Load calls f for each live record, in order of bucket and key.
+func (j *Journal) Load(f func(fsm.Record) error) error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return journal.ErrClosed()
+	}
+	s := j.live.clone() // f may call the journal
+	j.mu.Unlock()
+	for _, b := range slices.Sorted(maps.Keys(s)) {
+		for _, k := range slices.Sorted(maps.Keys(s[b])) {
+			if err := f(fsm.Record{Bucket: b, Key: k, Value: s[b][k]}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends the journal's use. A second Close does nothing.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closed = true
+	return nil
+}
+
+func (s Snapshot) apply(r fsm.Record) {
+	if r.Value == nil {
+		delete(s[r.Bucket], r.Key)
+		return
+	}
+	if s[r.Bucket] == nil {
+		s[r.Bucket] = map[string][]byte{}
+	}
+	s[r.Bucket][r.Key] = append([]byte{}, r.Value...)
+}
+
+func (s Snapshot) clone() Snapshot {
+	out := make(Snapshot, len(s))
+	for b, m := range s {
+		c := make(map[string][]byte, len(m))
+		for k, v := range m {
+			c[k] = append([]byte{}, v...)
+		}
+		out[b] = c
+	}
+	return out
+}
+
+func errCrashed() error {
+	return fault.New(fault.Internal, "journal_crashed", "the journal was told to crash at this commit: reopen it")
+}

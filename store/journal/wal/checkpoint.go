@@ -1,0 +1,183 @@
+package wal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/soukhq/souk/core/fsm"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// ownBucket holds this package's one record in the inner journal: key "logs", value known.
+const ownBucket = "wal"
+
+// known is what the journal knows of its logs.
+type known struct {
+	Applied  uint64 `json:"applied"`  // the journal has all of this generation and of those before
+	Prepared uint64 `json:"prepared"` // generations behind Applied, up to this one, exist as files
+}
+
+func (k known) record() fsm.Record {
+	b, err := json.Marshal(k)
+	if err != nil {
+		panic("wal: two numbers do not encode: " + err.Error()) // cannot happen
+	}
+	return fsm.Record{Bucket: ownBucket, Key: "logs", Value: b}
+}
+
+func readKnown(inner journal.Journal) (k known, err error) {
+	err = inner.Load(func(r fsm.Record) error {
+		if r.Bucket != ownBucket {
+			return nil
+		}
+		if err := json.Unmarshal(r.Value, &k); err != nil || k.Applied > k.Prepared || k.Prepared-k.Applied > 2 {
+			return fault.New(fault.Internal, "journal_damaged",
+				"the journal's own record of its logs does not read; restore the journal from a backup")
+		}
+		return nil
+	})
+	return k, err
+}
+
+// recover gives what the logs hold that the journal does not have.
+func (j *Journal) recover(k known) ([]fsm.Record, error) {
+	if err := j.strays(k); err != nil {
+		return nil, err
+	}
+	m := newMerged()
+	for g := k.Applied + 1; g <= k.Prepared; g++ {
+		path := j.pathOf(g)
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, damaged(path, errors.New("it is missing"))
+		}
+		if err != nil {
+			return nil, openError(err, path)
+		}
+		if err := m.read(raw, g); err != nil {
+			return nil, damaged(path, err)
+		}
+	}
+	if w := readMark(j.markPath()); w.generation > k.Applied && w.number > m.last {
+		return nil, damaged(j.pathOf(w.generation),
+			fmt.Errorf("frame %d was promised, and the last that is there is %d", w.number, m.last))
+	}
+	return m.records(), nil
+}
+
+// strays refuses logs that were written behind this journal: then it is another one, or new while its logs are not.
+func (j *Journal) strays(k known) error {
+	for g := range uint64(2) {
+		raw, err := os.ReadFile(j.pathOf(g))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return openError(err, j.pathOf(g))
+		}
+		if int64(len(raw)) <= headerSize || allZero(raw[headerSize:]) {
+			continue // made for a start that was broken off
+		}
+		of, whole := decodeHeader(raw)
+		if k.Prepared == 0 || whole && of > k.Prepared {
+			return apart(j.base, j.pathOf(g))
+		}
+	}
+	if w := readMark(j.markPath()); w.generation > k.Prepared {
+		return apart(j.base, j.markPath())
+	}
+	return nil
+}
+
+// checkpoints brings each full log into the journal and makes its file the next standby, until Close or a failure.
+func (j *Journal) checkpoints() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		for j.sealed == nil && !j.drained && j.failed == nil {
+			j.change.Wait()
+		}
+		if j.failed != nil || j.sealed == nil {
+			return
+		}
+		full, newest := j.sealed, j.log.generation
+		j.mu.Unlock()
+		next, err := j.checkpoint(full, newest)
+		j.mu.Lock()
+		if err != nil {
+			j.fail(err)
+			return
+		}
+		j.sealed, j.standby = nil, next
+		j.change.Broadcast()
+	}
+}
+
+func (j *Journal) checkpoint(full *logFile, newest uint64) (*logFile, error) {
+	applied := full.generation
+	raw, err := full.read()
+	if err != nil {
+		return nil, err
+	}
+	m := newMerged()
+	err = m.read(raw, applied)
+	if err == nil && m.last != full.number-1 {
+		err = fmt.Errorf("frame %d was promised, and the last that is there is %d", full.number-1, m.last)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the log %s does not read back as it was written: %w", full.f.Name(), err)
+	}
+	if err := j.inner.Commit(append(m.records(), known{applied, newest}.record())); err != nil {
+		return nil, err
+	}
+	if err := j.doing(func() error { return full.reuse(newest + 1) }); err != nil {
+		return nil, err
+	}
+	return full, j.inner.Commit([]fsm.Record{known{applied, newest + 1}.record()})
+}
+
+// merged is what a row of frames adds up to: the newest value of each key.
+type merged struct {
+	at   map[[2]string]int
+	list []fsm.Record
+	last uint64 // sequence number of the newest frame; 0: none yet
+	torn bool   // a frame was not whole: nothing may follow it
+}
+
+func newMerged() *merged { return &merged{at: map[[2]string]int{}} }
+
+func (m *merged) records() []fsm.Record { return m.list }
+
+func (m *merged) add(r fsm.Record) {
+	key := [2]string{r.Bucket, r.Key}
+	if i, ok := m.at[key]; ok {
+		m.list[i] = r
+		return
+	}
+	m.at[key] = len(m.list)
+	m.list = append(m.list, r)
+}
+
+func damaged(path string, cause error) error {
+	return fault.Wrap(cause, fault.Internal, "journal_damaged",
+		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, "+
+			"or give up all they hold: souk agent without %s", path, strings.TrimSuffix(path, filepath.Ext(path)))
+}
+
+// apart says that a journal and what lies beside it are not of one time.
+func apart(base, log string) error {
+	return fault.New(fault.Internal, "journal_damaged",
+		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+
+			"time back, restore both from one backup, or give up all they hold: souk agent without %s", log, base, base)
+}
+
+func openError(err error, path string) error {
+	return fault.Wrap(err, fault.Internal, "journal_open",
+		"the journal's log %s cannot be used: see that its directory exists, is writable and has room", path)
+}

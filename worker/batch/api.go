@@ -1,0 +1,136 @@
+package batch
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
+func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
+	err = b.durably(ctx, func(now time.Time) error {
+		err := b.dispatcher.Submit(now, id, spec)
+		if err == nil {
+			b.files.enter(id, spec.Namespace, 0)
+		}
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	return b.Status(ctx, id)
+}
+
+// Status tells of a job.
+func (b *Buyer) Status(ctx context.Context, id string) (jobs.Job, error) {
+	return ask(ctx, b, func(now time.Time) (jobs.Job, error) { return b.dispatcher.Status(now, id) })
+}
+
+// List tells of the jobs of an app, "" for all, oldest first.
+func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
+	return ask(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
+}
+
+// Tasks tells of a job's tasks in order; next is the index to go on with, -1 at the end.
+func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
+	type page struct {
+		tasks []jobs.Task
+		next  int
+	}
+	p, err := ask(ctx, b, func(now time.Time) (page, error) {
+		tasks, next, err := b.dispatcher.Tasks(now, id, q)
+		return page{tasks, next}, err
+	})
+	return p.tasks, p.next, err
+}
+
+// Cancel ends a job. The answer is durable; tasks that ran are given a moment to end.
+func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
+	err = b.durably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
+	if err != nil {
+		return s, err
+	}
+	return b.Status(ctx, id)
+}
+
+// CancelTasks ends tasks of a job. The answer is durable; tasks that ran are given a
+// moment to end.
+func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
+	err error) {
+	err = b.durably(ctx, func(now time.Time) (err error) {
+		out, err = b.dispatcher.CancelTasks(now, id, list)
+		return err
+	})
+	if err == nil {
+		s, err = b.Status(ctx, id)
+	}
+	return s, out, err
+}
+
+// Wait answers when the job has ended, or more than done of its tasks have, or ctx ends, which is no error.
+func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error) {
+	first, err := b.Status(ctx, id) // id may be a name
+	if err != nil {
+		return first, err
+	}
+	id = first.ID
+	for {
+		changed := b.changes.next(id)
+		s, err := b.Status(context.WithoutCancel(ctx), id)
+		if err != nil || s.State.Final() {
+			b.changes.over(id)
+			return s, err
+		}
+		if s.Done() > done {
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return s, nil
+		case <-b.stopped:
+			return s, gone(errStopped)
+		}
+	}
+}
+
+// Logs gives what a task wrote: of the attempt that runs, else of the newest that ended.
+func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
+	job, err := b.Status(ctx, id) // id may be a name
+	if err != nil {
+		return err
+	}
+	id = job.ID
+	type place struct {
+		result *jobs.Result
+		live   *jobs.Life
+		conn   RunnerConn
+	}
+	p, err := ask(ctx, b, func(time.Time) (p place, err error) {
+		r, live, worker, err := b.dispatcher.Output(id, index)
+		if r != nil {
+			copied := *r
+			p.result = &copied
+		}
+		b.connsMu.Lock()
+		defer b.connsMu.Unlock()
+		p.live, p.conn = live, b.conns[worker]
+		return p, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.live != nil && p.conn != nil:
+		if err := p.conn.Output(ctx, *p.live, q, emit); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		return nil // it has not written yet, or has just ended
+	case p.result == nil:
+		return nil
+	}
+	return b.files.read(p.result, id, q.Tail, emit)
+}

@@ -1,0 +1,120 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
+)
+
+// attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of
+// an attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves
+// what write(2) took; a host that goes down takes all that runs along, which Boot tells.
+type attemptLog struct {
+	path  string
+	write journal.Writing
+	f     *os.File
+	size  int64
+	lines int
+	live  int // lines that counted when it was last written anew
+	buf   []byte
+}
+
+const (
+	attemptsFile    = "given"
+	maxAttemptLines = 20_000 // of the past, until the file is written anew with what still counts
+)
+
+// openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.
+func openAttemptLog(dir string, write journal.Writing,
+	f func(job string, index, attempt int)) (*attemptLog, error) {
+	g := &attemptLog{path: filepath.Join(dir, attemptsFile), write: write}
+	raw, err := os.ReadFile(g.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, g.fault(err)
+	}
+	for line := range bytes.Lines(raw) {
+		var job string
+		var index, attempt int
+		if n, err := fmt.Sscanf(string(line), "%s %d %d.\n", &job, &index, &attempt); err == nil && n == 3 {
+			f(job, index, attempt)
+		}
+	}
+	return g, nil
+}
+
+func (g *attemptLog) fault(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used",
+		g.path)
+}
+
+// note writes the grants of orders down.
+func (g *attemptLog) note(orders []*jobs.Orders) error {
+	g.buf = g.buf[:0]
+	for _, o := range orders {
+		for _, t := range o.Grants {
+			g.buf = fmt.Appendf(g.buf, "%s %d %d.\n", t.Life.Job, t.Life.Index, t.Life.Attempt)
+			g.lines++
+		}
+	}
+	if len(g.buf) == 0 {
+		return nil
+	}
+	if err := g.write(g.append); err != nil {
+		return g.fault(err)
+	}
+	return nil
+}
+
+// append writes buf behind the others, whole or not at all: half a line would hide what comes after it.
+func (g *attemptLog) append() error {
+	n, err := g.f.Write(g.buf)
+	if err != nil && n > 0 {
+		return errors.Join(err, g.f.Truncate(g.size))
+	}
+	g.size += int64(n)
+	return err
+}
+
+// grown reports whether most of the file is of the past.
+func (g *attemptLog) grown() bool { return g.lines > 2*g.live+maxAttemptLines }
+
+// rewrite puts the attempts that still count in place of the file.
+func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) error {
+	return g.write(func() error { return g.rewriteOnce(each) })
+}
+
+func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int))) error {
+	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return g.fault(err)
+	}
+	w, lines, size := bufio.NewWriter(f), 0, 0
+	each(func(job string, index, attempt int) {
+		n, _ := fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt) // Flush tells
+		lines, size = lines+1, size+n
+	})
+	if err = w.Flush(); err == nil {
+		err = os.Rename(g.path+".new", g.path)
+	}
+	if err != nil {
+		return g.fault(errors.Join(err, f.Close()))
+	}
+	err = g.close()
+	g.f, g.size, g.lines, g.live = f, int64(size), lines, lines
+	return err
+}
+
+func (g *attemptLog) close() error {
+	if g.f == nil {
+		return nil
+	}
+	return g.f.Close()
+}

@@ -1,0 +1,63 @@
+package batch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/store/disk/disktest"
+)
+
+// TestAttemptsOnAFullDisk: lines that were written half are cut off before the next, so that none is glued to them and
+// lost.
+func TestAttemptsOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "64k")
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 56<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failures := 0
+	write := func(write func() error) error {
+		err := write()
+		if err != nil {
+			failures++
+			if err := os.Remove(ballast); err != nil {
+				return err
+			}
+			return write()
+		}
+		return nil
+	}
+	g, err := openAttemptLog(dir, write, func(string, int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.rewrite(func(func(string, int, int)) {}); err != nil {
+		t.Fatal(err)
+	}
+	const each = 100
+	for n := range 10 {
+		o := &jobs.Orders{}
+		for i := range each {
+			o.Grants = append(o.Grants, jobs.Grant{Life: jobs.Life{Job: "job", Index: n*each + i, Attempt: 1}})
+		}
+		if err := g.note([]*jobs.Orders{o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.close(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	if _, err := openAttemptLog(dir, write, func(job string, index, attempt int) {
+		seen[fmt.Sprint(job, index, attempt)]++
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 10*each || failures != 1 {
+		t.Errorf("%d attempts are known after %d failures, of %d", len(seen), failures, 10*each)
+	}
+}

@@ -1,0 +1,304 @@
+package batch
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Bounds of what is kept of tasks' output, in bytes of files. A job that has ended gives up what it has, the oldest
+// first, where its namespace or all have as much as they may; what finds no room even so is dropped, and who asks for
+// it is told. A namespace has as much as eight jobs can, and half of all, so that it leaves others room.
+const (
+	maxJobOutput       = 256 << 20 // 4,096 tasks that wrote as much as is kept of one
+	maxNamespaceOutput = 8 * maxJobOutput
+	maxAllOutput       = 2 * maxNamespaceOutput
+	maxOpen            = 32 // files open at once
+)
+
+// outputSuffix is how the name of a job's file ends, behind the job's id.
+const outputSuffix = ".ndjson"
+
+// outputs are the files with what tasks wrote: one for each job, appended, never changed. They are not fsynced: a power
+// loss may cost output, never a result.
+type outputs struct {
+	dir string
+
+	mu    sync.Mutex
+	of    map[string]*outputFile // by job
+	ended []*outputFile          // of jobs that have ended, oldest first
+	space map[string]int64       // bytes by namespace
+	all   int64
+	open  map[string]*outputFile // those that are open, by job
+}
+
+type outputFile struct {
+	job       string
+	namespace string
+	size      int64
+	ended     bool     // its job has ended
+	dropped   bool     // it made room for others, and takes no more
+	f         *os.File // nil: it is not open
+}
+
+// openOutputs makes the directory. What is in it is counted by restore.
+func openOutputs(dir string) (*outputs, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "dir", "the directory %s of jobs' output cannot be made", dir)
+	}
+	return &outputs{dir: dir, of: map[string]*outputFile{}, space: map[string]int64{},
+		open: map[string]*outputFile{}}, nil
+}
+
+// restore takes back the files of the jobs that there are, and removes those of jobs that are kept no longer.
+func (o *outputs) restore(list []jobs.Job) error {
+	sizes, err := o.sizes()
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "dir", "the directory %s of jobs' output cannot be read", o.dir)
+	}
+	var ended []jobs.Job
+	for i := range list {
+		j := &list[i]
+		o.enter(j.ID, j.Spec.Namespace, sizes[j.ID])
+		delete(sizes, j.ID)
+		if j.State.Final() {
+			o.of[j.ID].dropped = o.of[j.ID].size == 0
+			ended = append(ended, *j)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b jobs.Job) int { return a.Ended.Compare(*b.Ended) })
+	for i := range ended {
+		o.end([]string{ended[i].ID})
+	}
+	for job := range sizes {
+		if err := os.Remove(o.path(job)); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "dir", "the output of job %s, which is kept no longer, cannot "+
+				"be removed", job)
+		}
+	}
+	return nil
+}
+
+// sizes reads the sizes of the files that there are, by job.
+func (o *outputs) sizes() (map[string]int64, error) {
+	files, err := os.ReadDir(o.dir)
+	sizes := map[string]int64{}
+	for _, e := range files {
+		if job, is := strings.CutSuffix(e.Name(), outputSuffix); is && jobs.ValidID(job) {
+			st, err := e.Info()
+			if err != nil {
+				return nil, err
+			}
+			sizes[job] = st.Size()
+		}
+	}
+	return sizes, err
+}
+
+// enter takes a job in, of which there are size bytes already: only of those is output kept.
+func (o *outputs) enter(job, namespace string, size int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of[job] == nil {
+		o.of[job] = &outputFile{job: job, namespace: cmp.Or(namespace, cluster.DefaultNamespace)}
+		o.grow(o.of[job], size)
+	}
+}
+
+// end tells of jobs that have ended, in this order: their output makes room for others'.
+func (o *outputs) end(ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, job := range ids {
+		if f := o.of[job]; f != nil && !f.ended {
+			f.ended = true
+			o.ended = append(o.ended, f)
+		}
+	}
+}
+
+func (o *outputs) path(job string) string { return filepath.Join(o.dir, job+outputSuffix) }
+
+// grow counts bytes of a file, or takes them back.
+func (o *outputs) grow(f *outputFile, n int64) {
+	f.size += n
+	o.all += n
+	if o.space[f.namespace] += n; o.space[f.namespace] == 0 {
+		delete(o.space, f.namespace)
+	}
+}
+
+// keep appends one task's output. What cannot be kept is cut.
+func (o *outputs) keep(job string, out []byte, cut bool) (offset int64, n int, cutNow bool) {
+	if len(out) == 0 {
+		return 0, 0, cut
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.of[job]
+	if f == nil || !o.admits(f, int64(len(out))) || o.opened(f) != nil {
+		return 0, 0, true
+	}
+	offset = f.size
+	n, err := f.f.WriteAt(out, offset)
+	o.grow(f, int64(n))
+	if err != nil {
+		return 0, 0, true
+	}
+	return offset, n, cut
+}
+
+// admits reports whether a file may grow by n, and drops those of jobs that have ended until it may.
+func (o *outputs) admits(f *outputFile, n int64) bool {
+	if f.dropped || f.size+n > maxJobOutput {
+		return false
+	}
+	for {
+		own := o.space[f.namespace]+n > maxNamespaceOutput
+		if !own && o.all+n <= maxAllOutput {
+			return !f.dropped // it may have been the oldest itself
+		}
+		old := o.oldest(f.namespace, own)
+		if old == nil {
+			return false
+		}
+		o.remove(old)
+		old.dropped = true
+	}
+}
+
+// oldest returns the file that makes room for one of a namespace: of jobs that have ended the oldest of that namespace,
+// or unless own is asked for of the one that has most, if it is more; nil: there is none.
+func (o *outputs) oldest(namespace string, own bool) (old *outputFile) {
+	for _, f := range o.ended {
+		has := o.space[f.namespace]
+		mine := f.namespace == namespace
+		if f.size == 0 || !mine && (own || has <= o.space[namespace]) {
+			continue
+		}
+		if old == nil || has > o.space[old.namespace] {
+			old = f
+		}
+	}
+	return old
+}
+
+// remove removes a job's file.
+func (o *outputs) remove(f *outputFile) {
+	o.shut(f)
+	_ = os.Remove(o.path(f.job))
+	o.grow(f, -f.size)
+}
+
+func (o *outputs) shut(f *outputFile) (err error) {
+	if f.f != nil {
+		err = f.f.Close()
+		delete(o.open, f.job)
+		f.f = nil
+	}
+	return err
+}
+
+// opened opens a file, unless it is.
+func (o *outputs) opened(f *outputFile) (err error) {
+	if f.f != nil {
+		return nil
+	}
+	if len(o.open) >= maxOpen {
+		for _, other := range o.open { // any: to open it again is cheap
+			_ = o.shut(other)
+			break
+		}
+	}
+	if f.f, err = os.OpenFile(o.path(f.job), os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+		o.open[f.job] = f
+	}
+	return err
+}
+
+// read gives the lines of one task's output, the last tail of them; 0 is all.
+func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
+	switch {
+	case r.Bytes > 0:
+	case r.Cut:
+		return fault.New(fault.NotFound, "output", "the output of this task was not kept: of one job %d MiB are kept, "+
+			"of a namespace's %d, of all %d, and no more than the disk takes", maxJobOutput>>20, maxNamespaceOutput>>20,
+			maxAllOutput>>20)
+	default:
+		return nil
+	}
+	o.mu.Lock()
+	dropped := o.of[job] == nil || o.of[job].dropped
+	o.mu.Unlock()
+	if dropped {
+		return fault.New(fault.NotFound, "output", "the output of job %s is kept no longer; it made room for newer "+
+			"output, as of a namespace's jobs %d MiB are kept, and of all %d", job, maxNamespaceOutput>>20,
+			maxAllOutput>>20)
+	}
+	raw := make([]byte, r.Bytes)
+	f, err := os.Open(o.path(job))
+	if err == nil {
+		_, err = f.ReadAt(raw, r.Offset)
+		_ = f.Close()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
+		return fault.Wrap(err, fault.Unavailable, "output",
+			"the output of this task is not there any more; the host went down before it was on disk")
+	case err != nil:
+		return fault.Wrap(err, fault.Unavailable, "output", "the output of job %s cannot be read", job)
+	}
+	lines := bytes.SplitAfter(raw, []byte("\n"))
+	lines = lines[:len(lines)-1] // what is behind the last newline is nothing
+	if tail != nil {
+		lines = lines[max(0, len(lines)-*tail):]
+	}
+	for _, b := range lines {
+		var l machine.LogLine
+		if err := json.Unmarshal(b, &l); err != nil {
+			return fault.Wrap(err, fault.Internal, "output", "the output of job %s is damaged", job)
+		}
+		if err := emit(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purge removes the files of jobs that are kept no longer.
+func (o *outputs) purge(ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, job := range ids {
+		f := o.of[job]
+		if f == nil {
+			continue
+		}
+		o.remove(f)
+		delete(o.of, job)
+		o.ended = slices.DeleteFunc(o.ended, func(other *outputFile) bool { return other == f })
+	}
+}
+
+func (o *outputs) close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var errs []error
+	for _, f := range o.open {
+		errs = append(errs, o.shut(f))
+	}
+	return errors.Join(errs...)
+}

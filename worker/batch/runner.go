@@ -1,0 +1,343 @@
+package batch
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+)
+
+// Bounds of one runner.
+const (
+	DefaultSlots = 64                  // tasks at once, whatever room there is
+	maxHeld      = 4096                // results that are not recorded; with more no slot is offered
+	maxOutput    = 64 << 10            // bytes kept of what one task wrote, the last ones
+	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
+	effectTime   = 30 * time.Second    // for one call of the runtime
+	removers     = 2                   // lives that are removed at once
+)
+
+// Host is what a runner needs of its worker.
+type Host interface {
+	Record(ctx context.Context) (cluster.Record, error)
+	// AdmitTask takes a task's room from the ledger until ReleaseTask. The error is a refusal.
+	AdmitTask(ctx context.Context, t lifecycle.Task) error
+	// TaskDevices returns the GPU devices that it has then, by number, and by what their host knows them.
+	TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error)
+	ReleaseTask(ctx context.Context, name string) error
+	// AdoptTask tells whose a task is that runs since before.
+	AdoptTask(ctx context.Context, t lifecycle.Task) error
+}
+
+// RunnerOptions say what a runner is made of.
+type RunnerOptions struct {
+	Worker  cluster.WorkerID
+	Runtime runtime.Runtime
+	Slots   int          // 0: DefaultSlots
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Runner runs tasks on one worker. Make it before the worker, which it is the Tasks of, then give it to Run.
+type Runner struct {
+	o    RunnerOptions
+	log  *slog.Logger
+	host Host
+	ctx  context.Context
+	wg   sync.WaitGroup
+	poke chan struct{} // there is something to report
+	drop chan struct{} // there is something to remove
+
+	mu          sync.Mutex
+	sink        ReportSink
+	connection  uint64 // counts those there were
+	ended       bool   // Run has
+	slots       []auction.Puller
+	offered     []bool
+	tasks       map[string]*task      // that run, or are about to
+	evicted     map[string]bool       // that must go before they have begun
+	unannounced []lifecycle.Task      // of which the worker is to be told when there is one
+	held        map[string]heldResult // results that are not recorded
+	gone        []string              // lives to remove
+	out         Message
+	reported    *cluster.Record // as last told on this connection; nil: not yet
+	changed     bool            // the record may be another
+}
+
+// task is one life that runs here.
+type task struct {
+	life   jobs.Life
+	slot   int // -1: none, from before and more than there are slots now
+	exit   chan runtime.Exit
+	end    chan string        // why it is to be ended before its time
+	watch  chan time.Duration // its timeout, learned later
+	evict  chan string        // what it makes room for
+	began  time.Time          // under the runner's mu until it is followed
+	known  time.Time          // since when it is in the runner's table
+	unsure bool               // it may never have been begun
+}
+
+type heldResult struct {
+	result jobs.Result
+	output []byte
+}
+
+// NewRunner makes a runner that has nothing to do yet.
+func NewRunner(o RunnerOptions) *Runner {
+	if o.Slots == 0 {
+		o.Slots = DefaultSlots
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
+		drop:  make(chan struct{}, 1),
+		slots: make([]auction.Puller, o.Slots), offered: make([]bool, o.Slots),
+		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+}
+
+// Run works for a worker until ctx ends. What runs goes on running then.
+func (r *Runner) Run(ctx context.Context, host Host) {
+	r.mu.Lock()
+	r.host, r.ctx = host, ctx
+	for _, t := range r.tasks { // from before
+		r.wg.Go(func() { r.follow(t, 0) })
+	}
+	for _, t := range r.unannounced {
+		r.wg.Go(func() { _ = host.AdoptTask(ctx, t) }) // fails only when the worker ends
+	}
+	r.unannounced = nil
+	r.mu.Unlock()
+	for range removers {
+		r.wg.Go(r.remove)
+	}
+	r.wg.Go(r.look)
+	wake(r.drop)
+	wake(r.poke)
+	for {
+		select {
+		case <-ctx.Done():
+			r.mu.Lock()
+			r.ended, r.sink = true, nil // nothing is begun from now on
+			r.mu.Unlock()
+			r.wg.Wait()
+			return
+		case <-r.poke:
+			r.report()
+		}
+	}
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// report tells all that has come up.
+func (r *Runner) report() {
+	r.mu.Lock()
+	if r.sink == nil {
+		r.mu.Unlock()
+		return
+	}
+	m, sink, changed, connection := r.out, r.sink, r.changed, r.connection
+	r.out, r.changed = Message{}, false
+	r.mu.Unlock()
+	rec, err := r.host.Record(r.ctx) // after what is told: the record has all of it
+	if err != nil {
+		return // the worker ends, and so will this
+	}
+	r.mu.Lock()
+	if r.connection != connection { // what was gathered is for a buyer that is gone; Connect has told the new one
+		r.mu.Unlock()
+		wake(r.poke)
+		return
+	}
+	same := r.reported != nil && (!changed || judgedAlike(*r.reported, rec))
+	r.reported = &rec
+	r.mu.Unlock()
+	if same && len(m.Offers)+len(m.Replies)+len(m.Results) == 0 {
+		return
+	}
+	m.Worker, m.Record = r.o.Worker, rec
+	sink.Report(m)
+}
+
+// judgedAlike reports whether two records of a worker say the same of what it takes.
+func judgedAlike(a, b cluster.Record) bool {
+	a.Version, a.At, a.Backlog = b.Version, b.At, b.Backlog
+	return reflect.DeepEqual(a, b)
+}
+
+// Worker implements RunnerConn.
+func (r *Runner) Worker() cluster.WorkerID { return r.o.Worker }
+
+// Connect implements RunnerConn.
+func (r *Runner) Connect(sink ReportSink) Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sink, r.out = sink, Message{}
+	r.connection++
+	clear(r.offered)
+	r.offer()
+	m := r.out
+	r.out = Message{}
+	m.Full, m.Worker = true, r.o.Worker
+	if r.host != nil {
+		m.Record, _ = r.host.Record(r.ctx) // without it nothing is granted until the next report
+	}
+	for _, t := range r.tasks {
+		m.Running = append(m.Running, t.life)
+	}
+	for _, h := range r.held {
+		m.Results = append(m.Results, h.result)
+		m.Outputs = append(m.Outputs, h.output)
+	}
+	r.reported = nil
+	wake(r.poke)
+	return m
+}
+
+// offer offers every free slot that is not offered yet. Under mu.
+func (r *Runner) offer() {
+	if len(r.held) >= maxHeld {
+		return
+	}
+	for i := range r.slots {
+		if s := &r.slots[i]; !s.Busy && !r.offered[i] {
+			r.offered[i] = true
+			r.out.Offers = append(r.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
+		}
+	}
+}
+
+// Order implements RunnerConn.
+func (r *Runner) Order(o *jobs.Orders) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return // the next connection tells it anew
+	}
+	for _, k := range o.Kept {
+		r.slots[k.Slot].Acknowledge(k.Number)
+	}
+	for _, g := range o.Grants {
+		r.wg.Go(func() { r.granted(g) })
+	}
+	for _, w := range o.Watch {
+		t := r.tasks[w.Life.String()]
+		if t == nil {
+			continue
+		}
+		if w.Terms.Timeout > 0 {
+			select {
+			case t.watch <- w.Terms.Timeout:
+			default: // it knows
+			}
+		}
+		told := taskOf(w.Life, w.Terms)
+		told.Since = t.began
+		if r.host == nil {
+			r.unannounced = append(r.unannounced, told) // until Run
+			continue
+		}
+		r.wg.Go(func() { _ = r.host.AdoptTask(r.ctx, told) }) // fails only when the worker ends
+	}
+	for _, l := range o.Kill {
+		if t := r.tasks[l.String()]; t != nil {
+			select {
+			case t.end <- "it was told to end":
+			default: // it has been told
+			}
+		}
+	}
+	for _, l := range o.Recorded {
+		name := l.String()
+		if _, is := r.held[name]; is {
+			delete(r.held, name)
+			r.gone = append(r.gone, name)
+		}
+	}
+	if len(o.Recorded) > 0 {
+		r.offer()
+		wake(r.drop)
+		wake(r.poke)
+	}
+}
+
+// taskOf says what a worker is to know of a task.
+func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
+	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling,
+		Want: l.Shape()}
+}
+
+// Evict implements worker.Tasks.
+func (r *Runner) Evict(p machine.Preemption) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tasks[p.Machine]
+	if t == nil {
+		r.evicted[p.Machine] = true // it has its room and has not begun
+		return
+	}
+	select {
+	case t.evict <- p.String():
+	default: // it has been told
+	}
+}
+
+// remove has the runtime forget lives whose results are recorded.
+func (r *Runner) remove() {
+	for {
+		r.mu.Lock()
+		name := ""
+		if n := len(r.gone); n > 0 {
+			name, r.gone = r.gone[n-1], r.gone[:n-1]
+		}
+		r.mu.Unlock()
+		if name == "" {
+			select {
+			case <-r.drop:
+				continue
+			case <-r.ctx.Done():
+				return
+			}
+		}
+		wake(r.drop) // the others too
+		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
+			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)
+		}
+		cancel()
+	}
+}
+
+// Output implements RunnerConn.
+func (r *Runner) Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error {
+	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
+}
+
+// kill ends a task: SIGTERM, and after a grace SIGKILL.
+func (r *Runner) kill(name string, hard bool) {
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	var err error
+	if hard {
+		err = r.o.Runtime.Kill(ctx, name)
+	} else {
+		err = r.o.Runtime.Signal(ctx, name, syscall.SIGTERM)
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.log.Debug("a task could not be signalled; it may have ended", "task", name, "err", err)
+	}
+}

@@ -1,0 +1,377 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
+)
+
+// granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
+func (r *Runner) granted(g jobs.Grant) {
+	name := g.Life.String()
+	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
+	r.mu.Lock()
+	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: auction.Refuse, Life: g.Life}
+	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
+		reply.Unpaid = max(time.Second, f.RetryAfter)
+	}
+	if err == nil && r.tasks[name] == nil && !r.evicted[name] {
+		reply.Answer = r.slots[g.Slot].Answer(g.Granted)
+	}
+	r.out.Replies = append(r.out.Replies, reply)
+	if reply.Answer != auction.Accept {
+		if reply.Answer == auction.Refuse && !r.slots[g.Slot].Busy && r.slots[g.Slot].Offer == g.Granted.Offer {
+			r.offered[g.Slot] = false
+			r.offer()
+		}
+		runs := r.tasks[name] != nil
+		delete(r.evicted, name)
+		r.mu.Unlock()
+		if err == nil && !runs {
+			_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
+		}
+		wake(r.poke)
+		return
+	}
+	t := newTask(g.Life, int(g.Slot))
+	r.tasks[name] = t
+	r.mu.Unlock()
+	wake(r.poke)
+	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
+		Image: "souk/host", Argv: g.Terms.Command,
+		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
+		SwapMB: -1, Home: true}
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	var st runtime.Status
+	if err = r.giveDevices(ctx, g.Life, &spec); err == nil {
+		st, err = r.o.Runtime.Start(ctx, spec)
+	}
+	cancel()
+	if r.ctx.Err() != nil {
+		return // whether it runs is found out at the next start
+	}
+	if err != nil {
+		res := jobs.NewResult(g.Life, r.o.Worker)
+		res.Code, res.Error, res.Ended = exitNotStarted, err.Error(), time.Now().UnixMicro()
+		res.Lost = fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
+		res.Began = res.Ended
+		r.finish(t, res)
+		return
+	}
+	r.mu.Lock()
+	t.beganAt(st.StartedAt)
+	r.mu.Unlock()
+	r.follow(t, g.Terms.Timeout)
+}
+
+// giveDevices has a task get the GPUs that it was granted.
+func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) error {
+	if l.GPUs == 0 {
+		return nil
+	}
+	numbers, ids, err := r.host.TaskDevices(ctx, l.String())
+	if err != nil {
+		return err
+	}
+	s.Devices = ids
+	for name, value := range lifecycle.DevicesEnv(numbers, ids) {
+		s.Env = devices.SetEnv(s.Env, []string{name + "=" + value})
+	}
+	return nil
+}
+
+// exitNotStarted is the exit code of a task whose program could not be executed, as a shell has it.
+const exitNotStarted = 127
+
+func newTask(l jobs.Life, slot int) *task {
+	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1),
+		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
+}
+
+// beganAt notes when the task was begun. A runtime that does not know says the zero time: then it was when the task
+// became known here, since what it took counts in its job's estimate and its namespace's budget. Under the runner's mu.
+func (t *task) beganAt(at time.Time) {
+	if !at.IsZero() {
+		t.began = at
+	}
+}
+
+// follow waits for a task's exit, and ends it at its timeout or when it is told to.
+func (r *Runner) follow(t *task, timeout time.Duration) {
+	name := t.life.String()
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
+	if timeout == 0 {
+		late.Stop()
+	} else {
+		late.Reset(time.Until(r.beganAt(t).Add(timeout)))
+	}
+	var timedOut, told bool
+	evicted := ""
+	for {
+		select {
+		case <-r.ctx.Done():
+			return // it goes on, and is found again
+		case d := <-t.watch:
+			if !told && !timedOut { // else the timer is the grace before SIGKILL
+				late.Reset(time.Until(r.beganAt(t).Add(d)))
+			}
+		case <-late.C:
+			hard := timedOut || told
+			timedOut = timedOut || !told
+			r.kill(name, hard)
+			late.Reset(endGrace)
+		case evicted = <-t.evict:
+			if !told && !timedOut {
+				r.kill(name, false)
+				late.Reset(endGrace)
+			}
+			told = true
+		case <-t.end:
+			if !told && !timedOut {
+				r.kill(name, false)
+				late.Reset(endGrace)
+			}
+			told = true
+		case x := <-t.exit:
+			res := jobs.NewResult(t.life, r.o.Worker)
+			res.Code, res.Signal, res.OOM, res.Lost = x.Code, x.Signal, x.OOM, x.Lost || told && x.Code != 0
+			res.TimedOut = timedOut && x.Code != 0
+			res.Ended = x.At.UnixMicro()
+			res.Began = min(res.Ended, r.beganAt(t).UnixMicro())
+			if evicted != "" && res.Code != 0 && !timedOut {
+				res.Lost, res.Evicted, res.Error = false, evicted, evicted
+			} else if told && res.Lost {
+				res.Error = "it was ended because it or its job was cancelled, or a newer attempt was begun"
+			}
+			r.finish(t, res)
+			return
+		}
+	}
+}
+
+func (r *Runner) beganAt(t *task) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return t.began
+}
+
+// finish gives room and slot back, offers the slot, and then tells the result with what the task wrote.
+func (r *Runner) finish(t *task, res jobs.Result) {
+	name := t.life.String()
+	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
+	r.mu.Lock()
+	if t.slot >= 0 {
+		r.slots[t.slot].Busy = false
+		r.offered[t.slot] = false
+	}
+	r.offer()
+	r.mu.Unlock()
+	wake(r.poke)
+	h := heldResult{result: res}
+	h.output, h.result.Cut = r.output(name)
+	r.mu.Lock()
+	delete(r.tasks, name)
+	r.hold(name, h)
+	r.mu.Unlock()
+	wake(r.poke)
+}
+
+// hold keeps a result until it is recorded, and tells it. Under mu.
+func (r *Runner) hold(name string, h heldResult) {
+	r.held[name] = h
+	if r.sink != nil {
+		r.out.Results = append(r.out.Results, h.result)
+		r.out.Outputs = append(r.out.Outputs, h.output)
+	}
+}
+
+// output reads the last of what a task wrote, as NDJSON; cut says that there was more.
+func (r *Runner) output(name string) (out []byte, cut bool) {
+	var lines []kept
+	size, lost := 0, int64(0)
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	err := r.o.Runtime.Logs(ctx, name, machine.LogQuery{}, func(l machine.LogLine) error {
+		k := kept{line: l}
+		if err := k.encode(); err != nil {
+			return err
+		}
+		lines = append(lines, k)
+		for size += len(k.json); size > maxOutput && len(lines) > 1; cut = true {
+			size -= len(lines[0].json)
+			lost += lines[0].line.Lost + int64(len(lines[0].line.Raw()))
+			lines = lines[1:]
+		}
+		return nil
+	})
+	if err != nil && !fault.Is(err, fault.NotFound) && r.ctx.Err() == nil { // one that was never started has no log
+		r.log.Warn("what a task wrote could not be read", "task", name, "err", err)
+	}
+	if len(lines) > 0 && lost > 0 {
+		lines[0].line.Lost += lost
+		_ = lines[0].encode() // it was possible before
+	}
+	for _, l := range lines {
+		out = append(out, l.json...)
+	}
+	return out, cut
+}
+
+// kept is a line of a task's output, and the JSON that the buyer is sent.
+type kept struct {
+	line machine.LogLine
+	json []byte
+}
+
+func (k *kept) encode() error {
+	k.line.Cursor = ""
+	b, err := json.Marshal(k.line)
+	k.json = append(b, '\n')
+	return err
+}
+
+// Occupies implements worker.Tasks.
+func (r *Runner) Occupies(name string) (cluster.Resources, bool) {
+	if !jobs.IsLife(name) {
+		return cluster.Resources{}, false
+	}
+	l, _ := jobs.ParseLife(name)
+	return l.Shape(), true
+}
+
+// Exited implements worker.Tasks.
+func (r *Runner) Exited(x runtime.Exit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tasks[x.Machine]
+	if t == nil {
+		l, ok := jobs.ParseLife(x.Machine)
+		if _, held := r.held[x.Machine]; held || !ok {
+			return
+		}
+		// It was begun just before the process before this one ended, or its removal is under way: then the buyer says
+		// once more that its result is recorded.
+		t = r.take(l, -1)
+		t.began = x.At
+	}
+	select {
+	case t.exit <- x:
+	default: // told twice
+	}
+}
+
+// take makes a task of a life that is there already, and follows it. Under mu.
+func (r *Runner) take(l jobs.Life, slot int) *task {
+	t := newTask(l, slot)
+	r.tasks[l.String()] = t
+	if r.ctx != nil && !r.ended { // before, Run will follow it
+		r.wg.Go(func() { r.follow(t, 0) })
+	}
+	return t
+}
+
+// Changed implements worker.Tasks.
+func (r *Runner) Changed(rec *cluster.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = true
+	wake(r.poke)
+}
+
+// Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
+//
+// A life that is prepared and does not run is a start that souk did not live to see the end of. It counts as running
+// until a later look says otherwise.
+func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := r.ctx == nil
+	seen := map[string]bool{}
+	slot := 0
+	for _, s := range lives {
+		_, held := r.held[s.Machine]
+		l, ok := jobs.ParseLife(s.Machine)
+		t := r.tasks[s.Machine]
+		begun := s.Running || s.Exit != nil
+		seen[s.Machine] = begun
+		switch {
+		case t != nil && begun && t.unsure:
+			t.unsure = false // it was begun after all
+			t.beganAt(s.StartedAt)
+		case t != nil || held:
+		case !ok || !first && !begun:
+			r.gone = append(r.gone, s.Machine) // nobody will ask for it
+		case !first && s.Exit == nil: // nobody knows of it
+			r.take(l, -1).end <- "nobody had asked for it"
+		case first:
+			at := -1
+			if slot < len(r.slots) {
+				at = slot
+				r.slots[slot].Busy = true
+				slot++
+			}
+			t = r.take(l, at)
+			if t.unsure = !begun; begun {
+				t.beganAt(s.StartedAt)
+			}
+			if s.Exit != nil {
+				t.exit <- *s.Exit
+			}
+		}
+	}
+	for name, t := range r.tasks {
+		patience := lostAfter
+		if t.unsure {
+			patience = unsureFor
+		}
+		if !first && !seen[name] && t.known.Before(asked.Add(-patience)) {
+			select {
+			case t.exit <- runtime.Exit{Machine: name, Attempt: uint64(t.life.Attempt), Code: -1, Lost: true,
+				At: asked}:
+			default:
+			}
+		}
+	}
+	wake(r.drop)
+}
+
+// How long a start may take before a look at what runs counts against it: one of ours, and one of a process before.
+const (
+	lostAfter = effectTime
+	unsureFor = 900 * time.Millisecond
+)
+
+// look looks soon after the start for what the process before had begun in its last moment.
+func (r *Runner) look() {
+	for _, after := range []time.Duration{time.Second, 5 * time.Second, lostAfter} {
+		t := time.NewTimer(after)
+		select {
+		case <-r.ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		asked := time.Now()
+		lives, err := r.o.Runtime.List(r.ctx)
+		if err != nil {
+			return // the worker's audit goes on
+		}
+		var mine []runtime.Status
+		for _, s := range lives {
+			if jobs.IsLife(s.Machine) {
+				mine = append(mine, s)
+			}
+		}
+		r.Known(asked, mine)
+	}
+}
