@@ -283,21 +283,45 @@ func TestFilesAndPackagesAreTidy(t *testing.T) {
 	}
 }
 
-// TestNoTestSleeps: a test that sleeps is slow when it passes and wrong when the machine is busy.
+// TestNoTestSleeps: a test that sleeps is slow when it passes and wrong when the machine is busy. In a bubble of
+// testing/synctest time is its own.
 func TestNoTestSleeps(t *testing.T) {
 	for _, s := range sources(t) {
+		bubble := slices.ContainsFunc(s.file.Imports, func(i *ast.ImportSpec) bool {
+			return i.Path.Value == `"testing/synctest"`
+		})
 		if !s.test {
 			continue
 		}
+		ofSelect := map[ast.Stmt]bool{}
 		ast.Inspect(s.file, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
-				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
-					t.Errorf("%s: a test sleeps; wait for what it waits for", s.fset.Position(n.Pos()))
+			switch n := n.(type) {
+			case *ast.CommClause:
+				ofSelect[n.Comm] = true
+			case *ast.ExprStmt:
+				if says := callOf(n.X); says == "time.Sleep" || says == "<-time.After" && !bubble && !ofSelect[n] {
+					t.Errorf("%s: a test sleeps; wait for what it waits for, or say waittest.Pass", s.fset.Position(n.Pos()))
 				}
 			}
 			return true
 		})
 	}
+}
+
+// callOf names the function of a package that an expression calls, or receives from, as it is written; "": another.
+func callOf(x ast.Expr) string {
+	prefix := ""
+	if from, ok := x.(*ast.UnaryExpr); ok && from.Op == token.ARROW {
+		x, prefix = from.X, "<-"
+	}
+	if call, ok := x.(*ast.CallExpr); ok {
+		if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok {
+				return prefix + id.Name + "." + sel.Sel.Name
+			}
+		}
+	}
+	return ""
 }
 
 // TestTheGlossaryIsKept: words that the glossary gives up for others do not come back in exported names and docs.

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy"
 )
@@ -54,7 +55,7 @@ func (*sleeper) Logs(context.Context, string, string, machine.LogQuery, func(mac
 }
 
 func (w *sleeper) Do(context.Context, lifecycle.Command) (lifecycle.Outcome, error) {
-	<-time.After(w.wake)
+	waittest.Pass(w.wake)
 	w.is(machine.Started)
 	return lifecycle.Outcome{Machine: w.m.Load()}, nil
 }

@@ -297,7 +297,7 @@ func TestAPortWhoseMachineIsAboutToCome(t *testing.T) {
 	}
 	r.host.set("m1", machine.Destroyed)
 	r.host.own.Gone("m1")
-	<-time.After(300 * time.Millisecond) // three looks at what is wanted
+	waittest.Pass(300 * time.Millisecond) // three looks at what is wanted
 	time.AfterFunc(300*time.Millisecond, func() { r.host.add("db", "m2", machine.Started, service, hello) })
 	if got, err := says(); got != "hello" {
 		t.Error(got, err)

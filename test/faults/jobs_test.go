@@ -48,11 +48,11 @@ func overDeaths(t *testing.T, times int) {
 		first := time.Now().Add(3 * time.Second).Truncate(time.Minute).Add(time.Minute)
 		for i := range times {
 			due := first.Add(time.Duration(i) * time.Minute)
-			<-time.After(time.Until(due.Add(-3 * time.Second)))
+			waittest.Pass(time.Until(due.Add(-3 * time.Second)))
 			dies := steward()
 			k.ms[dies].PowerOff()
 			t.Logf("%s dies before %v", k.ms[dies].Worker(), due)
-			<-time.After(time.Until(due.Add(10 * time.Second)))
+			waittest.Pass(time.Until(due.Add(10 * time.Second)))
 			if err := k.ms[dies].Start(); err != nil {
 				t.Fatal(err)
 			}

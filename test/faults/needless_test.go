@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/test/netns"
 )
 
@@ -36,7 +37,7 @@ func TestNoneIsMadeNeedlessly(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				<-time.After(*badFor)
+				waittest.Pass(*badFor)
 				if err := k.hosts.Heal(); err != nil {
 					t.Fatal(err)
 				}

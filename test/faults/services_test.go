@@ -166,7 +166,7 @@ func TestAllHostsOfAServiceComeBack(t *testing.T) {
 			_, err := k.status(t.Context(), 0)
 			return err == nil
 		})
-		<-time.After(6 * time.Second)
+		waittest.Pass(6 * time.Second)
 		for _, m := range k.ms[1:] {
 			if err := m.Start(); err != nil {
 				t.Fatal(err)
@@ -216,7 +216,7 @@ func TestASingleIsNeverDoubled(t *testing.T) {
 		scaled(0) // and 1 again: its machine at the cut host is not forgotten
 		scaled(1)
 		t.Logf("the host is cut off, and an agent was killed, %v after it was wanted", time.Since(begin))
-		<-time.After(8 * time.Second)
+		waittest.Pass(8 * time.Second)
 		if n := k.runs(0, "1000000") + k.runs(1, "1000000") + k.runs(2, "1000000"); n != 1 {
 			t.Errorf("%d machines run while the host is cut off", n)
 		}
@@ -245,7 +245,7 @@ func TestAMachineStopsThatIsCutOff(t *testing.T) {
 			if t.Context().Err() != nil {
 				t.Fatal("no other machine is made")
 			}
-			<-time.After(20 * time.Millisecond)
+			waittest.Pass(20 * time.Millisecond)
 		}
 		if n := k.runs(cut, "1000000"); n != 0 {
 			t.Error("the machine of the host that is cut off runs, and so does another")

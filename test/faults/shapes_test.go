@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/sim/wake"
 	"github.com/soukhq/souk/test/faults"
@@ -91,7 +92,7 @@ func (s *shape) run(t *testing.T) {
 			continue
 		}
 		all.Go(func() {
-			<-time.After(time.Until(begin.Add(a.At / faster)))
+			waittest.Pass(time.Until(begin.Add(a.At / faster)))
 			if err := s.ask(t.Context(), s.ms[a.Entry%len(s.ms)], a.Takes/faster); err != nil {
 				t.Errorf("%s: %v", s.app, err)
 			}
@@ -110,7 +111,7 @@ func (s *shape) run(t *testing.T) {
 				s.Policy.Min)
 			return
 		}
-		<-time.After(50 * time.Millisecond)
+		waittest.Pass(50 * time.Millisecond)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestAMemberFallsSilent(t *testing.T) {
 		for range cap(began) - each {
 			<-began
 		}
-		<-time.After(time.Second) // they are under way: a member tells of its load a moment later, if at all
+		waittest.Pass(time.Second) // they are under way: a member tells of its load a moment later, if at all
 		if err := hosts.Part(func(i int) bool { return i == 1 }); err != nil {
 			t.Fatal(err)
 		}

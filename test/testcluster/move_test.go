@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/testcluster"
 )
@@ -96,7 +97,7 @@ func TestAReplicaMovesUnderLoad(t *testing.T) {
 			!slices.ContainsFunc(list, func(x api.SlotStatus) bool { return x.Worker != w || !x.Ready })
 	}
 	c.Until("it is there", func() bool { return at(old.Index, to) })
-	<-time.After(time.Second) // and nothing undoes it
+	waittest.Pass(time.Second) // and nothing undoes it
 	if other := before[1]; !at(old.Index, to) || !at(other.Index, other.Worker) ||
 		stands(other.Index)[0].Machine != other.Machine {
 		t.Errorf("%+v, %+v; before %+v", stands(0), stands(1), before)

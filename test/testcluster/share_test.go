@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/testcluster"
 )
@@ -45,10 +46,10 @@ func TestANewMachineGetsItsShareUnderLoad(t *testing.T) {
 	for i := 1; i < 3; i++ {
 		port, says := served(t, c, i)
 		met(t, c, 1+i)
-		<-time.After(200 * time.Millisecond) // some requests are sent there and come back
+		waittest.Pass(200 * time.Millisecond) // some requests are sent there and come back
 		programs(t, port, says)
 	}
-	<-time.After(time.Second)
+	waittest.Pass(time.Second)
 	for i := range 3 {
 		got := map[string]int{}
 		for range 300 {

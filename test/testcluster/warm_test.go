@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/testcluster"
 )
@@ -61,7 +62,7 @@ func TestSparesInACluster(t *testing.T) {
 		return got
 	}
 	become(1, "web started, web-2 suspended, web-3 suspended")
-	<-time.After(3 * time.Second) // neither makes more
+	waittest.Pass(3 * time.Second) // neither makes more
 	got := become(0, "web started, web-2 suspended, web-3 suspended")
 	if like := got["web-2"].Config.Metadata[machine.MetadataLike]; like != m.ID {
 		t.Errorf("it says that it was made like %q", like)

@@ -36,6 +36,10 @@ func Succeed(t testing.TB, what string, try func() error) {
 	_ = See(t, what, try, func(err error) bool { return err == nil })
 }
 
+// Pass lets time pass: where a test shows that nothing happens meanwhile, or does what takes that long itself. Whoever
+// waits for something says what to Until.
+func Pass(d time.Duration) { <-time.After(d) }
+
 // within looks at once, and then with pauses that grow: what comes soon is seen soon, and what takes long keeps the
 // processor.
 func within(t testing.TB, so func() bool) bool {
