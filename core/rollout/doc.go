@@ -6,8 +6,9 @@
 // without knowing of each other show as a fork. A Slot is a replica of a group. Its machine's id follows from the slot,
 // an epoch and the steward, so what one steward asks for twice is one machine, and what two ask for is two.
 //
-// A Steward carries one service for one member. It keeps nothing that another could not read from the machines: give Step
-// what is wanted and what stands, and it says what to do next. Foresee says beforehand what a steward will do for a head.
+// A Steward carries one service for one member: give Step what is wanted and what stands, and it says what to do next. It
+// remembers what failed and how long it waits, which machines were healthy and which it put to sleep; the next steward
+// begins without that, and reads from the machines all that it needs to go on. Foresee says beforehand what a steward will do for a head.
 //
 // See docs/decisions/0069-services.md.
 package rollout
