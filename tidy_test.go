@@ -300,7 +300,8 @@ func TestNoTestSleeps(t *testing.T) {
 				ofSelect[n.Comm] = true
 			case *ast.ExprStmt:
 				if says := callOf(n.X); says == "time.Sleep" || says == "<-time.After" && !bubble && !ofSelect[n] {
-					t.Errorf("%s: a test sleeps; wait for what it waits for, or say waittest.Pass", s.fset.Position(n.Pos()))
+					t.Errorf("%s: a test sleeps; wait for what it waits for, or say waittest.Pass",
+						s.fset.Position(n.Pos()))
 				}
 			}
 			return true

@@ -109,8 +109,8 @@ func (c *Config) supported() error {
 		return unsupported("config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a " +
 			"worker")
 	case c.Restart != nil && c.Restart.Policy == "spot-price":
-		return unsupported("config.restart.policy \"spot-price\" is not supported, since souk has no spot prices: choose " +
-			"no, on-failure or always")
+		return unsupported("config.restart.policy \"spot-price\" is not supported, since souk has no spot prices: " +
+			"choose no, on-failure or always")
 	}
 	for i, m := range c.Mounts {
 		if m.Encrypted {

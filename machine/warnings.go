@@ -91,11 +91,13 @@ func Warnings(c *Config) []string {
 	out = append(out, serviceWarnings(c.Services)...)
 	warn(c.Metrics != nil, "metrics has no effect yet: scrape the machine itself.")
 	warn(len(c.Statics) > 0, "statics have no effect: serve the files from the machine.")
-	warn(c.DNS != nil, "dns has no effect: a container asks souk for names and is called by its machine's id; a program of the host has the host's.")
+	warn(c.DNS != nil, "dns has no effect: a container asks souk for names and is called by its machine's id; "+
+		"a program of the host has the host's.")
 	warn(len(c.Standbys) > 0, "standbys has no effect: this machine is not started when another one fails.")
 	warn(c.CacheDrive != nil, "cache_drive has no effect: use the machine's own directory for scratch files.")
 	warn(c.Spot != nil, "spot has no effect: souk has no spot prices.")
-	warn(c.Restart != nil && c.Restart.GPUBidPrice != 0, "restart.gpu_bid_price has no effect: souk has no spot prices.")
+	warn(c.Restart != nil && c.Restart.GPUBidPrice != 0,
+		"restart.gpu_bid_price has no effect: souk has no spot prices.")
 	return out
 }
 

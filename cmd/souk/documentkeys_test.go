@@ -46,7 +46,8 @@ func TestDocumentsNameRealKeys(t *testing.T) {
 		text := proseOf(t, file)
 		for _, m := range aDottedKey.FindAllStringSubmatch(text, -1) {
 			found++
-			if !keys[m[1]] && !bodies.have(m[1]) && !words[m[1]] && !files.MatchString(m[1]) && !slices.Contains(elsewhere, m[1]) {
+			if !keys[m[1]] && !bodies.have(m[1]) && !words[m[1]] && !files.MatchString(m[1]) &&
+				!slices.Contains(elsewhere, m[1]) {
 				t.Errorf("%s names the key %s, which is none", filepath.Base(file), m[1])
 			}
 		}
