@@ -31,11 +31,14 @@ var (
 	aWord    = regexp.MustCompile(`^[a-z][a-z-]*$`)
 )
 
-// Every command that a document has in code is one, with flags that it has.
+// Every command that a document has in code is one, with flags that it has, but where it says what is not there.
 func TestDocumentsNameRealCommands(t *testing.T) {
 	root := root(&cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }})
 	found := 0
 	for _, file := range documents(t) {
+		if filepath.Base(file) == "not-there.md" {
+			continue
+		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -126,7 +126,7 @@ func imageSteps() []readmeStep {
 // amounts) is masked for the comparison, but stands in README.md as it was recorded.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	transcript(t, readmeSteps(), readmeBegin, readmeEnd)
+	transcript(t, "README.md", readmeSteps(), readmeBegin, readmeEnd)
 }
 
 // TestReadmeHTTP has a machine that sleeps until it is asked.
@@ -135,19 +135,19 @@ func TestReadmeHTTP(t *testing.T) {
 	if err := canServeWeb(); err != nil {
 		needs.Skip(t, err)
 	}
-	transcript(t, httpSteps(), httpBegin, httpEnd)
+	transcript(t, "README.md", httpSteps(), httpBegin, httpEnd)
 }
 
 // TestReadmeImage does it with an image, in a network namespace of its own.
 func TestReadmeImage(t *testing.T) {
 	t.Parallel()
 	if apart(t, needs.Lacks("busybox")) {
-		transcript(t, imageSteps(), imageBegin, imageEnd)
+		transcript(t, "README.md", imageSteps(), imageBegin, imageEnd)
 	}
 }
 
-// transcript does the steps and holds the part of README.md that is between begin and end to what came of them.
-func transcript(t *testing.T, steps []readmeStep, begin, end string) {
+// transcript does the steps and holds the part of a document that is between begin and end to what came of them.
+func transcript(t *testing.T, document string, steps []readmeStep, begin, end string) {
 	exe := soukExe(t)
 	home := t.TempDir()
 	r := &recorder{
@@ -176,7 +176,7 @@ func transcript(t *testing.T, steps []readmeStep, begin, end string) {
 		}
 	}
 	r.close()
-	file := filepath.Join("..", "..", "README.md")
+	file := filepath.Join("..", "..", filepath.FromSlash(document))
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func transcript(t *testing.T, steps []readmeStep, begin, end string) {
 	before, rest, ok1 := strings.Cut(string(raw), begin)
 	is, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		t.Fatal("README.md has lost the markers of its transcript")
+		t.Fatalf("%s has lost the markers of its transcript", document)
 	}
 	if *update {
 		is = r.b.String()
@@ -194,9 +194,9 @@ func transcript(t *testing.T, steps []readmeStep, begin, end string) {
 	}
 	if diff := cmp.Diff(mask(is), mask(r.b.String())); diff != "" {
 		t.Errorf(
-			"README.md is not what souk does any more; record it again with: go test ./cmd/souk -run %s -update\n"+
-				"(-README +now)\n%s",
-			t.Name(), diff,
+			"%s is not what souk does any more; record it again with: go test ./cmd/souk -run %s -update\n"+
+				"(-the document +now)\n%s",
+			document, t.Name(), diff,
 		)
 	}
 }
