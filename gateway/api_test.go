@@ -328,7 +328,7 @@ func TestNotServed(t *testing.T) {
 
 func TestSoukOwn(t *testing.T) {
 	s := newShop(t).open()
-	s.options.Fleet.Own("w1")
+	s.options.Directory.Fleet.Own("w1")
 	m := s.launch(hostLaunch)
 	for _, p := range []string{"/version", "/openapi.json", "/workers", "/doctor", "/apps/a/machines/" + m.ID +
 		"/explain",

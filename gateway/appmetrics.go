@@ -43,7 +43,7 @@ func (c appCollector) machines(out chan<- prometheus.Metric) {
 		app   string
 		state machine.State
 	}
-	known, sizes, all := c.releases.directory.fleet.Snapshot(), map[string]int{}, map[kind]int{}
+	known, sizes, all := c.releases.directory.Fleet.Snapshot(), map[string]int{}, map[kind]int{}
 	own := map[cluster.WorkerID]bool{}
 	for w := range known.Workers() {
 		own[w.ID] = w.Own

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -86,12 +87,12 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 
 func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	volumes, silent, err := a.directory.volumes(r.Context(), "")
+	volumes, silent, err := a.directory.Volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	count := countByApp(a.directory.fleet.Snapshot(), volumes)
+	count := countByApp(a.directory.Fleet.Snapshot(), volumes)
 	list := api.AppList{Apps: []api.App{}}
 	for _, app := range a.catalog.Apps() {
 		if org := q.Get("org_slug"); org != "" && org != app.Org {
@@ -125,10 +126,10 @@ func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	machines := 0
-	for range a.directory.fleet.Snapshot().MachinesOf(app.Name) {
+	for range a.directory.Fleet.Snapshot().MachinesOf(app.Name) {
 		machines++
 	}
-	volumes, silent, err := a.directory.volumes(r.Context(), app.Name)
+	volumes, silent, err := a.directory.Volumes(r.Context(), app.Name)
 	if err != nil {
 		return err
 	}
@@ -144,9 +145,9 @@ func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	if err := a.catalog.MarkDeleting(name); err != nil {
 		return err
 	}
-	_, errs := fanOut(a.directory.workers(), func(k Worker) (struct{}, error) {
+	_, errs := find.AskAll(a.directory.Workers(), func(k Worker) (struct{}, error) {
 		err := emptyWorker(ctx, k, name)
-		if couldNotAsk(err) && !a.directory.mayHave(k.ID(), name) {
+		if find.NoAnswer(err) && !a.directory.MayHave(k.ID(), name) {
 			err = nil // an app would never go while a worker is away that never had anything of it
 		}
 		return struct{}{}, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/journal/mem"
 )
@@ -29,8 +30,9 @@ func benchGateway(b *testing.B, machines int) http.Handler {
 	}
 	w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})
 	f, handle := fleetOf(directly, w)
-	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken,
-		Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+		Catalog: catalog, Token: testToken,
+		Log: slog.New(slog.NewJSONHandler(io.Discard, nil))}))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/pace"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -129,8 +130,8 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if f.machine.State == machine.Destroyed && a.directory.outlived(r.PathValue("app"), f.machine) {
-		return notFound(machineMissing)
+	if f.Machine.State == machine.Destroyed && a.directory.Outlived(r.PathValue("app"), f.Machine) {
+		return find.NotFound(find.MachineMissing)
 	}
 	l := newLines(w, a.log)
 	defer l.close()
@@ -140,7 +141,7 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow, Hold: hold}
-	err = f.worker.Logs(r.Context(), r.PathValue("app"), f.machine.ID, q,
+	err = f.Worker.Logs(r.Context(), r.PathValue("app"), f.Machine.ID, q,
 		func(line machine.LogLine) error { return l.send(line) })
 	if err == nil {
 		err = l.begin() // there was not one line
@@ -152,13 +153,13 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	app := r.URL.Query().Get("app")
 	if app != "" {
-		if _, err := a.directory.apps.App(app); err != nil {
+		if _, err := a.directory.Apps.App(app); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	l, workers := newLines(w, a.log), a.directory.workers()
+	l, workers := newLines(w, a.log), a.directory.Workers()
 	defer l.close()
 	var deaf atomic.Int64 // workers that do not listen yet
 	deaf.Store(int64(len(workers)))
@@ -166,7 +167,7 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	if len(workers) == 0 {
 		close(all)
 	}
-	_, errs := fanOutTo(len(workers), workers, func(k Worker) (struct{}, error) {
+	_, errs := find.AskSome(len(workers), workers, func(k Worker) (struct{}, error) {
 		listens := false
 		err := k.Events(ctx, app, func(e machine.EventOf) error {
 			if e.ID == "" {
@@ -240,7 +241,7 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 		req.Stdin, req.Terminal = keys.typed, &keys.terminal
 		req.Attach, req.Backlog = order.Attach, order.Backlog
 	}
-	code, err := f.worker.Exec(ctx, r.PathValue("app"), f.machine.ID, req)
+	code, err := f.Worker.Exec(ctx, r.PathValue("app"), f.Machine.ID, req)
 	if err == nil {
 		err = l.send(api.ExecFrame{ExitCode: &code})
 	}

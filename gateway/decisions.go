@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/decisionlog"
 )
@@ -21,7 +23,7 @@ import (
 // decisionsAPI serves what was decided and why, and the fleet as a decision would see it.
 type decisionsAPI struct {
 	decisions *decisionlog.Log // nil: none are recorded
-	chosen    *chosen
+	chosen    known.Policies
 	directory *directory
 }
 
@@ -104,7 +106,7 @@ const elsewhere = "each member keeps the decisions that it made itself: ask the 
 
 // others reports whether there are other members, which decide too.
 func (a *decisionsAPI) others() bool {
-	for w := range a.directory.fleet.Snapshot().Workers() {
+	for w := range a.directory.Fleet.Snapshot().Workers() {
 		if !w.Own {
 			return true
 		}
@@ -134,12 +136,12 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 }
 
 func (a *decisionsAPI) getView(w http.ResponseWriter, r *http.Request) error {
-	view := a.directory.view()
+	view := a.directory.View()
 	out := api.FleetView{At: view.At, Workers: []api.AgedRecord{}, Unreachable: []api.UnreachableWorker{}}
 	for _, k := range view.Workers {
 		out.Workers = append(out.Workers, api.AgedRecord{Age: max(0, decision.Millis(view.At.Sub(k.At))), Record: k})
 	}
-	for k := range a.directory.fleet.Snapshot().Workers() {
+	for k := range a.directory.Fleet.Snapshot().Workers() {
 		if !k.Ready() {
 			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: "it does not answer"})
 		}
@@ -158,12 +160,12 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	f, missing := a.directory.named(r)
-	if missing != nil && fault.CodeOf(missing) != machineMissing {
+	if missing != nil && fault.CodeOf(missing) != find.MachineMissing {
 		return missing
 	}
 	out := api.Explanation{Machine: r.PathValue("id"), Now: []machine.Candidate{}, Sentences: []string{}}
 	if missing == nil {
-		out.Machine, out.Worker, out.Placement = f.machine.ID, f.worker.ID(), f.machine.Placement
+		out.Machine, out.Worker, out.Placement = f.Machine.ID, f.Worker.ID(), f.Machine.Placement
 	}
 	found, err := a.findDecisions(r.Context(), decisionlog.Query{App: r.PathValue("app"), Machine: out.Machine,
 		Limit: decisionlog.MaxFound})
@@ -178,14 +180,14 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 		out.Notes = append(out.Notes, elsewhere)
 	}
 	if number == 0 && missing == nil {
-		number = len(found.Decisions) - overtaken(found.Decisions, f.machine)
+		number = len(found.Decisions) - overtaken(found.Decisions, f.Machine)
 	}
 	if err := chooseDecision(&out, found.Decisions, number); err != nil {
 		return err
 	}
 	if missing == nil {
-		out.Evicted = a.evictedFor(f.machine)
-		out.Now = a.quotes(r.Context(), explainedRequest(&out, f.machine))
+		out.Evicted = a.evictedFor(f.Machine)
+		out.Now = a.quotes(r.Context(), explainedRequest(&out, f.Machine))
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -270,12 +272,12 @@ func (a *decisionsAPI) evictionText(e *market.Eviction) string {
 
 // quotes asks every worker what it would say to the request now.
 func (a *decisionsAPI) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
-	workers := a.directory.workers()
-	policy, err := a.chosen.policyFor(&req)
+	workers := a.directory.Workers()
+	policy, err := a.chosen.PolicyFor(&req)
 	if err != nil {
 		policy = placement.Default() // the one that was chosen is gone
 	}
-	quotes, errs := fanOut(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
+	quotes, errs := find.AskAll(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
 	out := make([]machine.Candidate, 0, len(workers))
 	for i, k := range workers {
 		c := machine.Candidate{Worker: string(k.ID())}

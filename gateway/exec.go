@@ -16,6 +16,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
@@ -76,7 +77,7 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
-	code, err := owner(ctx, a.directory, app, id, machineMissing,
+	code, err := find.Owner(ctx, a.directory.Directory, app, id, find.MachineMissing,
 		func(k Worker) (int, error) { return k.Exec(ctx, app, id, req) })
 	if err != nil {
 		return err
@@ -204,7 +205,7 @@ func (a *consoleAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b := &begunWriter{w: w}
-	err = f.worker.CopyOut(r.Context(), r.PathValue("app"), f.machine.ID, p, b)
+	err = f.Worker.CopyOut(r.Context(), r.PathValue("app"), f.Machine.ID, p, b)
 	if err != nil && b.begun {
 		a.log.WarnContext(r.Context(), "a copy broke off", "request", requestID(r), "error", err)
 		panic(http.ErrAbortHandler) // a tar stream that just ended would look whole
@@ -221,7 +222,7 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := f.worker.CopyIn(r.Context(), r.PathValue("app"), f.machine.ID, p, r.Body); err != nil {
+	if err := f.Worker.CopyIn(r.Context(), r.PathValue("app"), f.Machine.ID, p, r.Body); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -244,7 +245,7 @@ func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	c, err := f.worker.Dial(ctx, r.PathValue("app"), f.machine.ID, port)
+	c, err := f.Worker.Dial(ctx, r.PathValue("app"), f.Machine.ID, port)
 	if err != nil {
 		return err
 	}
@@ -318,7 +319,7 @@ func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), a.directory, app, id, machineMissing,
+	list, err := find.Owner(r.Context(), a.directory.Directory, app, id, find.MachineMissing,
 		func(k Worker) ([]machine.Process, error) { return k.Processes(r.Context(), app, id) })
 	if err != nil {
 		return err

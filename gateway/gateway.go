@@ -15,31 +15,31 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/placement"
-	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// Options are what a gateway is made of. Fleet, Worker, Catalog and one of Token and Tokens must be set.
+// Options are what a gateway is made of. Directory, Catalog, Broker, Claims and one of Token and
+// Tokens must be set.
 type Options struct {
-	// Fleet is what is known of the workers and their machines.
-	Fleet *fleet.Fleet
-	// Worker returns a worker of the fleet, to be asked for something.
-	Worker  func(cluster.WorkerID) (Worker, bool)
-	Catalog *catalog.Catalog
-	Jobs    Jobs // nil: jobs are not taken
+	// Directory is what is known of the workers and their machines, and how they are called.
+	Directory *find.Directory
+	Catalog   *catalog.Catalog
+	Broker    Broker
+	Claims    Claims
+	Jobs      Jobs // nil: jobs are not taken
 	// Cluster is the member that this process is; nil: it is alone.
 	Cluster Cluster
-	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
-	Peers broker.Peers
-	Self  cluster.WorkerID
+	Self    cluster.WorkerID // which member this process is; "": it is alone
 	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
 	Token  string
 	Tokens Tokens
@@ -61,9 +61,7 @@ type Options struct {
 	Certs Certs
 	// Region is the gateway's own: the nearest for a create that names none.
 	Region cluster.Region
-	// Policy ranks workers where neither a launch nor its app chose another; the zero value is the catalog's default.
-	Policy placement.Policy
-	// Decisions is where each placement is recorded; nil: nowhere.
+	// Decisions is where the broker records each placement; nil: nowhere.
 	Decisions *decisionlog.Log
 	Full      func() error // why nothing new is kept here; nil: it always is
 	Log       *slog.Logger // nil: nothing is logged
@@ -72,12 +70,26 @@ type Options struct {
 	PageBytes int          // of machines, on a page; 0: 16 MiB
 }
 
+// Broker is what a gateway asks of the broker of its process.
+type Broker interface {
+	machineBroker
+	moveBroker
+	placingBroker
+	bidBroker
+	releaseBroker
+	regionBroker
+	Collectors() []prometheus.Collector
+}
+
+// Claims is what a gateway asks of what decides what must be unique in an app.
+type Claims interface {
+	// KeyPairs asks all members for keys that a cut has left bound to several machines.
+	KeyPairs(ctx context.Context) []broker.Pair
+}
+
 // Gateway answers the Machines API for a set of workers. Its methods may be called from many goroutines.
 type Gateway struct {
 	directory *directory
-	accounts  *accounts
-	broker    *broker.Broker
-	claims    *broker.Claimant
 	mux       *http.ServeMux
 	handler   http.Handler
 	log       *slog.Logger
@@ -86,23 +98,19 @@ type Gateway struct {
 // New makes a gateway.
 func New(o Options) (*Gateway, error) {
 	switch {
-	case o.Fleet == nil || o.Worker == nil || o.Catalog == nil:
-		return nil, fault.New(fault.Internal, "options", "a gateway needs a Fleet, its Workers and a Catalog")
+	case o.Directory == nil || o.Catalog == nil || o.Broker == nil || o.Claims == nil:
+		return nil, fault.New(fault.Internal, "options",
+			"a gateway needs a Directory, a Catalog, a Broker and its Claims")
 	case o.Token == "" && o.Tokens == nil:
 		return nil, fault.New(fault.Invalid, "token",
 			"a gateway needs a token: without one anybody could run programs here")
 	}
 	o.fill()
-	g := &Gateway{log: o.Log, directory: &directory{fleet: o.Fleet, worker: o.Worker, apps: o.Catalog,
-		pageBytes: o.PageBytes}}
-	g.accounts = &accounts{catalog: o.Catalog, directory: g.directory}
-	policies := &chosen{o.Catalog, o.Policy}
-	fleet := known{g.directory}
-	g.claims = broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(fleet, o.Catalog), fleet)
-	g.broker = newBroker(o, g.claims, fleet, rows{policies, o.Catalog, g.accounts})
-	releases := &releasesAPI{o.Catalog, g.broker, g.directory, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree,
+	g := &Gateway{log: o.Log, directory: &directory{o.Directory, o.PageBytes}}
+	policies := known.Policies{Catalog: o.Catalog}
+	releases := &releasesAPI{o.Catalog, o.Broker, g.directory, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree,
 		o.Rand}
-	counts := append(g.broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
+	counts := append(o.Broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
 		clusterCollector{o.Cluster}, appCollector{releases}, jobCollector{o.Jobs},
 		certCollector{o.Certs})
 	if o.Proxy != nil {
@@ -177,61 +185,35 @@ func (o *Options) digest() func(id string) (digest string, err error) {
 }
 
 // nouns returns all that is served, each with what it needs.
-func (g *Gateway) nouns(o Options, policies *chosen, releases *releasesAPI, metrics http.Handler) []noun {
+func (g *Gateway) nouns(o Options, policies known.Policies, releases *releasesAPI, metrics http.Handler) []noun {
 	d := g.directory
 	return []noun{
 		&appsAPI{o.Catalog, d},
 		&secretsAPI{o.Catalog},
-		&namespacesAPI{o.Catalog, d, g.accounts},
+		&namespacesAPI{o.Catalog, known.Accounts{Catalog: o.Catalog, Fleet: o.Directory.Fleet}},
 		&policiesAPI{o.Catalog, policies, d, o.Decisions},
 		&orgsAPI{o.Catalog, d},
-		&machinesAPI{o.Catalog, g.broker, d},
-		&verbsAPI{g.broker, d},
+		&machinesAPI{o.Catalog, o.Broker, d},
+		&verbsAPI{o.Broker, d},
 		&metadataAPI{d},
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, o.Certs, d},
 		releases,
-		&movesAPI{g.broker, releases},
-		&volumesAPI{o.Catalog, g.broker, policies, d, o.Rand},
+		&movesAPI{o.Broker, releases},
+		&volumesAPI{o.Catalog, o.Broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
-		&bidsAPI{o.Catalog, g.broker, d},
-		&placingAPI{o.Catalog, g.broker, d, o.Jobs},
-		&platformAPI{o.Region, g.broker, policies, d},
+		&bidsAPI{o.Catalog, o.Broker, d},
+		&placingAPI{o.Catalog, o.Broker, d, o.Jobs},
+		&platformAPI{o.Region, o.Broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, d, o.Proxy, o.Tokens},
 		&imagesAPI{d, o.Log},
 		&tokensAPI{o.Catalog, o.Tokens, o.Evictions},
-		&healthAPI{o.Cluster, d, g.claims},
+		&healthAPI{o.Cluster, d, o.Claims},
 		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
 	}
 }
-
-func newBroker(o Options, claims *broker.Claimant, fleet known, rows rows) *broker.Broker {
-	b := broker.Options{Fleet: fleet, Directory: fleet, Apps: rows, Policies: rows, Funds: rows,
-		Claims: claims, Region: o.Region, Rand: o.Rand, Agree: o.Agree}
-	if o.Decisions != nil {
-		b.Log = o.Decisions
-	}
-	if o.Cluster != nil {
-		b.Unfit = func() error { return twinOf(o.Cluster) }
-	}
-	return broker.New(b)
-}
-
-// Limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (g *Gateway) Limits(_ context.Context, worker cluster.WorkerID) quota.Limits {
-	return g.accounts.limits(worker)
-}
-
-// Claims decides what must be unique in an app, for this member and for others that ask it.
-func (g *Gateway) Claims() *broker.Claimant { return g.claims }
-
-// Broker returns what the gateway buys machines by.
-func (g *Gateway) Broker() *broker.Broker { return g.broker }
-
-// Close waits for what still goes on behind answers that were given. It is called when nothing is served any more.
-func (g *Gateway) Close() { g.broker.Close() }
 
 // Handler gives the gateway as an HTTP handler.
 func (g *Gateway) Handler() http.Handler { return g.handler }

@@ -19,9 +19,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/journal"
 	"github.com/soukhq/souk/store/journal/mem"
@@ -78,7 +80,8 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	}
 	s := &shop{t: t, catalog: rows, workers: workers, log: &lockedBuffer{}}
 	f, handle := fleetOf(func(w *memWorker) Worker { return reached(t, w) }, workers...)
-	s.options = Options{Fleet: f, Worker: handle, Catalog: rows, Token: testToken, Region: "local",
+	s.options = Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: rows}, Catalog: rows,
+		Token: testToken, Region: "local",
 		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"}
 	if s.spec, err = parsed(); err != nil {
 		t.Fatal(err)
@@ -107,13 +110,23 @@ func directly(w *memWorker) Worker { return w }
 // with makes the gateway anew, with other options.
 func (s *shop) with(change func(*Options)) {
 	s.t.Helper()
+	d := s.options.Directory
+	s.options.Directory = &find.Directory{Fleet: d.Fleet, Worker: d.Worker, Apps: d.Apps}
 	change(&s.options)
 	var err error
-	if s.gateway, err = New(s.options); err != nil {
+	if s.gateway, err = New(withBroker(s.t, s.options)); err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(s.gateway.Close)
 	s.mux = s.gateway.mux
+}
+
+// withBroker returns the options with a broker, which the end of the test closes.
+func withBroker(t testing.TB, o Options) Options {
+	b, claims := known.New(known.Options{Directory: o.Directory, Catalog: o.Catalog, Self: o.Self, Region: o.Region,
+		Log: o.Decisions, Rand: o.Rand, Agree: o.Agree})
+	o.Broker, o.Claims = b, claims
+	t.Cleanup(b.Close)
+	return o
 }
 
 // parsed is the description, read once: it is large, and fuzzing opens many shops.

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/mesh/gossip"
 	"github.com/soukhq/souk/mesh/pki"
@@ -34,7 +35,7 @@ const (
 type healthAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
-	claims    *broker.Claimant
+	claims    Claims
 }
 
 // handlers returns what it serves.
@@ -63,11 +64,11 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 		}
 		h.Findings = append(h.Findings, a.pairs(r.Context(), pairs)...)
 	}
-	for x := range a.directory.fleet.Snapshot().Workers() {
+	for x := range a.directory.Fleet.Snapshot().Workers() {
 		h.Findings = append(h.Findings, a.reported(x)...)
 	}
-	asked := a.directory.those(func(x *fleet.Worker) bool { return thorough || x.Own || x.ID == one })
-	lists, _ := fanOut(asked, func(k Worker) ([]api.HealthFinding, error) {
+	asked := a.directory.Those(func(x *fleet.Worker) bool { return thorough || x.Own || x.ID == one })
+	lists, _ := find.AskAll(asked, func(k Worker) ([]api.HealthFinding, error) {
 		return a.workerFindings(r.Context(), k, h.Member, thorough || k.ID() == one), nil
 	})
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
@@ -92,7 +93,7 @@ func (a *healthAPI) reported(x *fleet.Worker) (out []api.HealthFinding) {
 		}
 		out = append(out, f)
 	}
-	if since, lost := a.directory.contact.Lost(x.ID); lost && x.Reachable() {
+	if since, lost := a.directory.Contact.Lost(x.ID); lost && x.Reachable() {
 		out = append(out, api.HealthFinding{Member: x.ID, Check: "calls",
 			Have:   "it is heard of, and calls of it fail since " + since.UTC().Format(time.RFC3339),
 			Advice: "see that its wire address can be reached from here"})
@@ -182,8 +183,8 @@ func (a *healthAPI) pairs(ctx context.Context, pairs []broker.Pair) (out []api.H
 	for _, p := range pairs {
 		var there []*machine.Machine
 		for _, id := range p.Machines {
-			if f, err := a.directory.find(ctx, p.App, id); err == nil && f.machine.State != machine.Destroyed {
-				there = append(there, f.machine)
+			if f, err := a.directory.Find(ctx, p.App, id); err == nil && f.Machine.State != machine.Destroyed {
+				there = append(there, f.Machine)
 			}
 		}
 		slices.SortFunc(there, func(x, y *machine.Machine) int {
@@ -204,7 +205,7 @@ func (a *healthAPI) pairs(ctx context.Context, pairs []broker.Pair) (out []api.H
 
 // namePairs lists the names that several machines of an app have, as their workers have told.
 func (a *healthAPI) namePairs() (out []broker.Pair) {
-	for name, ids := range a.directory.fleet.Snapshot().SharedNames() {
+	for name, ids := range a.directory.Fleet.Snapshot().SharedNames() {
 		out = append(out, broker.Pair{Kind: cluster.ClaimName, App: name.App, Value: name.Name, Machines: ids})
 	}
 	slices.SortFunc(out, func(x, y broker.Pair) int {
@@ -237,7 +238,7 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 	asked := time.Now()
 	hello, err := a.cluster.Hello(ctx, id)
 	took := time.Since(asked)
-	a.directory.contact.Called(id, err == nil)
+	a.directory.Contact.Called(id, err == nil)
 	if err != nil {
 		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " +
 			err.Error(), Advice: "see that its wire address can be reached from here"}}

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -31,16 +32,16 @@ func (a *imagesAPI) handlers() handlers {
 
 // listImages asks the workers side by side. One that gives no list is told of beside the others.
 func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
-	workers := a.directory.workers()
+	workers := a.directory.Workers()
 	if named := r.URL.Query()["worker"]; len(named) > 0 {
-		workers = a.directory.those(func(x *fleet.Worker) bool { return slices.Contains(named, string(x.ID)) })
+		workers = a.directory.Those(func(x *fleet.Worker) bool { return slices.Contains(named, string(x.ID)) })
 		for _, id := range named {
 			if !slices.ContainsFunc(workers, func(w Worker) bool { return string(w.ID()) == id }) {
 				return noWorker(id)
 			}
 		}
 	}
-	stores, errs := fanOut(workers, func(k Worker) (cluster.ImageStore, error) { return k.Images(r.Context()) })
+	stores, errs := find.AskAll(workers, func(k Worker) (cluster.ImageStore, error) { return k.Images(r.Context()) })
 	out := api.ImageList{Stores: []cluster.ImageStore{}, Without: []api.UnreachableWorker{}}
 	for i, err := range errs {
 		id := workers[i].ID()

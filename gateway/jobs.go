@@ -133,7 +133,7 @@ func (a *jobsAPI) means(spec *jobs.Spec) error {
 
 // fitsEver refuses a job whose tasks no worker could take even if it were empty, in the judge's words.
 func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
-	view := a.directory.view()
+	view := a.directory.View()
 	if len(view.Workers) == 0 {
 		return fault.New(fault.Unavailable, "no_worker",
 			"no worker answers, so whether a task of this job could ever run is not known; try again when one does")

@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/journal/mem"
@@ -38,7 +39,8 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, handle := fleetOf(directly, workers...)
-	g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken})
+	g, err := New(withBroker(t, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+		Catalog: catalog, Token: testToken}))
 	if err != nil {
 		t.Fatal(err)
 	}

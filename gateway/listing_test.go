@@ -13,15 +13,16 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
 // someListed are machines of random ids, as a worker lists them.
-func someListed(rng *rand.Rand, n int) []listed {
-	out := make([]listed, 0, n)
+func someListed(rng *rand.Rand, n int) []find.Listed {
+	out := make([]find.Listed, 0, n)
 	for range n {
 		m := &machine.Machine{ID: fmt.Sprintf("%014x", rng.Uint64()>>8), UpdatedAt: "2026-11-21T12:00:00Z"}
-		out = append(out, listed{m, (*plain)(m)})
+		out = append(out, find.Listed{Machine: m, Text: (*find.Plain)(m)})
 	}
 	return out
 }
@@ -33,10 +34,10 @@ func TestFirstByID(t *testing.T) {
 		all := someListed(rng, rng.IntN(60))
 		n := 1 + rng.IntN(20)
 		want := slices.Clone(all)
-		slices.SortFunc(want, func(a, b listed) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(want, func(a, b find.Listed) int { return cmp.Compare(a.ID, b.ID) })
 		want = want[:min(n, len(want))]
 		got := firstByID(all, n)
-		if !slices.EqualFunc(got, want, func(a, b listed) bool { return a.Machine == b.Machine }) {
+		if !slices.EqualFunc(got, want, func(a, b find.Listed) bool { return a.Machine == b.Machine }) {
 			t.Fatalf("%d of %d: %v, not %v", n, len(all), got, want)
 		}
 	}
@@ -165,7 +166,7 @@ func TestAnAppsListIsBoundedInBytes(t *testing.T) {
 			r.header.Get(api.NextCursorHeader))
 	}
 	all := someListed(rand.New(rand.NewPCG(5, 6)), 10)
-	one, err := all[0].text.MarshalJSON()
+	one, err := all[0].Text.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}

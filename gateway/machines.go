@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -73,14 +74,14 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 	}
 	query, keep := r.URL.Query(), listFilter(r)
 	cursor := query.Get("cursor")
-	all, silent, err := a.directory.listing(r.Context(), app, deleted,
+	all, silent, err := a.directory.Listing(r.Context(), app, deleted,
 		func(m *machine.Machine) bool { return m.ID > cursor && keep(m) })
 	if err != nil {
 		return err
 	}
 	if summary {
 		for i, m := range all {
-			all[i].text = (*plain)(m.Summary())
+			all[i].Text = (*find.Plain)(m.Summary())
 		}
 	}
 	if query.Has("cursor") || query.Has("limit") {
@@ -101,7 +102,7 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 const listBytes = 64 << 20
 
 // whole refuses a list with more than most bytes: a part of it would look like all there is.
-func whole(all []listed, most int) error {
+func whole(all []find.Listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
 	}
@@ -140,17 +141,17 @@ func hasValue(m map[string]string, key, want string) bool {
 }
 
 func (a *machinesAPI) getMachine(w http.ResponseWriter, r *http.Request) error {
-	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	f, err := a.directory.Find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, f.machine)
+	answer(w, http.StatusOK, f.Machine)
 	return nil
 }
 
 func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) error {
 	c := command(r, lifecycle.Update)
-	f, err := a.directory.find(r.Context(), c.App, c.Machine)
+	f, err := a.directory.Find(r.Context(), c.App, c.Machine)
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	out, err := a.broker.AskOwner(decision.Update,
-		func() (lifecycle.Outcome, error) { return f.worker.Do(r.Context(), c) })
+		func() (lifecycle.Outcome, error) { return f.Worker.Do(r.Context(), c) })
 	if err != nil {
 		return err
 	}
@@ -204,11 +205,11 @@ func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	f, err := a.directory.Find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	events := f.machine.Events
+	events := f.Machine.Events
 	if events == nil {
 		events = []machine.Event{}
 	}
@@ -218,7 +219,7 @@ func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {
 
 func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	list, err := owner(r.Context(), a.directory, app, id, machineMissing,
+	list, err := find.Owner(r.Context(), a.directory.Directory, app, id, find.MachineMissing,
 		func(k Worker) ([]machine.Version, error) { return k.Versions(r.Context(), app, id) })
 	if err != nil {
 		return err
@@ -311,12 +312,12 @@ func (a *metadataAPI) handlers() handlers {
 }
 
 func (a *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error {
-	f, err := a.directory.find(r.Context(), r.PathValue("app"), r.PathValue("id"))
+	f, err := a.directory.Find(r.Context(), r.PathValue("app"), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	out := map[string]string{}
-	if c := f.machine.Config; c != nil && c.Metadata != nil {
+	if c := f.Machine.Config; c != nil && c.Metadata != nil {
 		out = c.Metadata
 	}
 	answer(w, http.StatusOK, out)

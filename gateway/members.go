@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/mesh/gossip"
 	"github.com/soukhq/souk/mesh/pki"
 	"github.com/soukhq/souk/mesh/wire"
@@ -120,7 +121,7 @@ func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.
 	if err != nil {
 		return err
 	}
-	a.directory.fleet.Refused(worker.ID(), rec) // so that who lists the workers next sees it
+	a.directory.Fleet.Refused(worker.ID(), rec) // so that who lists the workers next sees it
 	answer(w, http.StatusOK, rec)
 	return nil
 }
@@ -294,8 +295,8 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 			parts[p.Worker] = p
 		}
 	}
-	known := a.directory.fleet.Snapshot()
-	out.Workers, _ = fanOut(a.directory.workers(), func(k Worker) (api.WorkerUsage, error) {
+	known := a.directory.Fleet.Snapshot()
+	out.Workers, _ = find.AskAll(a.directory.Workers(), func(k Worker) (api.WorkerUsage, error) {
 		p := parts[k.ID()]
 		u := api.WorkerUsage{Worker: k.ID(), Member: p.State, AgeMS: float64(p.Age) / float64(time.Millisecond)}
 		x, told := known.Worker(k.ID())
@@ -316,14 +317,5 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 		return u, nil
 	})
 	answer(w, http.StatusOK, out)
-	return nil
-}
-
-// twinOf returns why nothing may be made through this member: another of its id is alive. One that was removed goes on
-// with its own worker, as one that is cut off does: whoever has the key of gossip can write that it was removed.
-func twinOf(c Cluster) error {
-	if err := c.Unfit(); fault.CodeOf(err) == "twin" {
-		return err
-	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
@@ -379,7 +380,7 @@ func (w *memWorker) Keyed(_ context.Context, app, hash string) (*machine.Machine
 			return m, w.down
 		}
 	}
-	return nil, cmp.Or(w.down, notFound(machineMissing))
+	return nil, cmp.Or(w.down, find.NotFound(find.MachineMissing))
 }
 
 func (w *memWorker) Versions(_ context.Context, app, id string) ([]machine.Version, error) {

@@ -11,13 +11,16 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
 // uncallable makes a worker one that is heard of, and whose calls fail: a firewall lets gossip through and no calls.
 func uncallable(s *shop, w *memWorker) {
 	w.set(func() { w.down = unavailable() })
-	s.options.Fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: w.id, State: cluster.MemberAlive}) })
+	s.options.Directory.Fleet.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: w.id, State: cluster.MemberAlive})
+	})
 }
 
 // TestOneCannotBeCalled: what is known of it is listed and told, lists name it, and what asks nobody is as ever.
@@ -61,7 +64,9 @@ func TestListsOfAWorkerOnly(t *testing.T) {
 	far := s.launch(`{"name":"far","region":"fra","config":{"image":"demo:1"}}`)
 	s.want(200, "POST", "/v1/apps/a/volumes", `{"name":"disk","region":"fra","size_gb":1}`)
 	w2.set(func() { w2.down = fault.New(fault.Denied, "role", "w1 has the roles [worker]") })
-	s.options.Fleet.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: w2.id, State: cluster.MemberAlive}) })
+	s.options.Directory.Fleet.Update(func(e *fleet.Edit) {
+		e.Member(fleet.Member{ID: w2.id, State: cluster.MemberAlive})
+	})
 	for _, path := range []string{"/v1/apps", "/v1/apps/a", "/v1/apps/a/machines", "/v1/apps/a/volumes"} {
 		r := s.want(200, "GET", path, nil)
 		if got := r.header.Get(api.MissingHeader); got != "w2" {
@@ -91,17 +96,17 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 		fault func(*shop, *memWorker)
 		doubt time.Duration
 	}{
-		"it is heard of and cannot be called": {uncallable, patienceReported},
+		"it is heard of and cannot be called": {uncallable, find.PatienceReported},
 		"it is dead": {func(s *shop, w *memWorker) {
 			w.set(func() { w.down = unavailable() })
-			s.options.Fleet.Update(func(e *fleet.Edit) {
+			s.options.Directory.Fleet.Update(func(e *fleet.Edit) {
 				e.Member(fleet.Member{ID: w.id, State: cluster.MemberDead, Since: time.Now()})
 			})
-		}, patienceUnheard},
+		}, find.PatienceUnheard},
 		"it was not heard of, and is again": {func(s *shop, w *memWorker) {
 			uncallable(s, w)
 			state := func(st cluster.MemberState) {
-				s.options.Fleet.Update(func(e *fleet.Edit) {
+				s.options.Directory.Fleet.Update(func(e *fleet.Edit) {
 					e.Member(fleet.Member{ID: w.id, State: st, Since: time.Now()})
 				})
 			}
@@ -111,14 +116,14 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 				<-time.After(5 * time.Second)
 			}
 			state(cluster.MemberAlive)
-		}, patienceReported},
+		}, find.PatienceReported},
 		"it has told nothing": {func(s *shop, w *memWorker) {
 			w.set(func() { w.down = unavailable() })
-			s.options.Fleet.Update(func(e *fleet.Edit) {
+			s.options.Directory.Fleet.Update(func(e *fleet.Edit) {
 				e.Forget(w.id)
 				e.Member(fleet.Member{ID: w.id})
 			})
-		}, patienceUnreported},
+		}, find.PatienceUnreported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -135,7 +140,7 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 				}
 				for method, path := range map[string]string{"GET": "", "DELETE": "?kill=true", "POST": "/start"} {
 					f := s.want(404, method, "/v1/apps/a/machines/"+id+path, nil).failure(t)
-					if f.Souk.Code != machineMissing || !strings.Contains(f.Error, "w2") {
+					if f.Souk.Code != find.MachineMissing || !strings.Contains(f.Error, "w2") {
 						t.Errorf("%s: %+v", method, f)
 					}
 				}
@@ -157,11 +162,11 @@ func TestHealthAsksNobody(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	asked := 0
-	worker := s.options.Worker
+	worker := s.options.Directory.Worker
 	s.with(func(o *Options) {
 		o.Cluster = &reportingCluster{members: []cluster.Member{{ID: "w1", State: cluster.MemberAlive, Self: true},
 			{ID: "w2", State: cluster.MemberAlive}}}
-		o.Worker = func(id cluster.WorkerID) (Worker, bool) {
+		o.Directory.Worker = func(id cluster.WorkerID) (Worker, bool) {
 			asked++
 			return worker(id)
 		}

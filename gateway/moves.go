@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -52,14 +53,14 @@ func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if f.machine.State == machine.Destroyed {
-		return fault.New(fault.NotFound, machineMissing, "machine not found")
+	if f.Machine.State == machine.Destroyed {
+		return fault.New(fault.NotFound, find.MachineMissing, "machine not found")
 	}
-	if _, known := d.worker(in.To); !known && in.To != "" {
+	if _, known := d.Worker(in.To); !known && in.To != "" {
 		return noWorker(string(in.To))
 	}
 	var out api.Moved
-	switch m := (broker.Machine{Machine: f.machine, At: f.worker}); {
+	switch m := (broker.Machine{Machine: f.Machine, At: f.Worker}); {
 	case in.To != "" && in.To == m.Worker:
 		out, err = a.stay(r, m.Machine, in.Plan)
 	case in.To != "" && m.Replica != nil:
@@ -100,7 +101,7 @@ func (a *movesAPI) stay(r *http.Request, m *machine.Machine, plan bool) (api.Mov
 
 // want has machines of a service be at other workers.
 func (a *movesAPI) want(r *http.Request, app string, moves []rollout.MoveTo) (*rollout.Head, error) {
-	known := a.releases.directory.fleet.Snapshot()
+	known := a.releases.directory.Fleet.Snapshot()
 	stands := func(id string) bool {
 		_, there := known.Machine(id)
 		return there
@@ -222,7 +223,7 @@ func (a *releasesAPI) uneven(s *catalog.Service) unevenness {
 	if wanted == nil {
 		return u
 	}
-	known := a.directory.fleet.Snapshot()
+	known := a.directory.Fleet.Snapshot()
 	u.standing = s.Head.Moved(time.Now(), known.Standing(s.App.Name))
 	for i := range u.standing {
 		u.at[groupAt{u.standing[i].Group, u.standing[i].Worker}]++

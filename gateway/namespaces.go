@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/store/catalog"
@@ -14,9 +15,8 @@ import (
 
 // namespacesAPI serves namespaces, what they may spend and what they do.
 type namespacesAPI struct {
-	catalog   namespaceCatalog
-	directory *directory
-	accounts  *accounts
+	catalog  namespaceCatalog
+	accounts known.Accounts
 }
 
 // namespaceCatalog is what it needs of the catalog.
@@ -51,7 +51,7 @@ func (a *namespacesAPI) handlers() handlers {
 
 // inform tells of namespaces as they stand now.
 func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
-	told := a.accounts.spendings()
+	told := a.accounts.Spendings()
 	apps := a.catalog.AppsByNamespace()
 	now := time.Now()
 	out := make([]api.Namespace, 0, len(rows))
@@ -184,77 +184,4 @@ func (a *namespacesAPI) setAppNamespace(w http.ResponseWriter, r *http.Request) 
 		return err
 	}
 	return a.getAppNamespace(w, r)
-}
-
-// accounts tell how namespaces stand, by what the workers tell of them.
-type accounts struct {
-	catalog   accountCatalog
-	directory *directory
-}
-
-// accountCatalog is what they need of the catalog.
-type accountCatalog interface {
-	Namespaces() []catalog.Namespace
-	Price() quota.Price
-}
-
-// spendings returns what each worker last told of what is spent there. One that cannot be heard is in it, too: what its
-// machines have spent is spent. One that was removed (souk node rm) is not.
-func (a *accounts) spendings() map[cluster.WorkerID]map[string]cluster.Spending {
-	out := map[cluster.WorkerID]map[string]cluster.Spending{}
-	for w := range a.directory.fleet.Snapshot().Workers() {
-		if w.Reported {
-			out[w.ID] = w.Record.Spending
-		}
-	}
-	return out
-}
-
-// account returns how a namespace that has a budget or caps stands.
-func (a *accounts) account(n catalog.Namespace) quota.Account {
-	var told []cluster.Spending
-	for w := range a.directory.fleet.Snapshot().Workers() {
-		if s, some := w.Record.Spending[n.Name]; some {
-			told = append(told, s)
-		}
-	}
-	var b quota.Budget
-	if n.Budget != nil {
-		b = *n.Budget
-	}
-	out := quota.Of(b, told, time.Now())
-	out.Unlimited, out.Max = n.Budget == nil, n.Max
-	return out
-}
-
-// limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
-func (a *accounts) limits(worker cluster.WorkerID) quota.Limits {
-	b := quota.Limits{Price: a.catalog.Price(), Budgets: map[string]quota.Budget{},
-		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
-	limited := false
-	for _, n := range a.catalog.Namespaces() {
-		if n.Budget != nil {
-			b.Budgets[n.Name], limited = *n.Budget, true
-		}
-		if len(n.Max) > 0 {
-			b.Caps[n.Name], limited = n.Max, true
-		}
-	}
-	if !limited {
-		return b
-	}
-	others := map[string][]cluster.Spending{}
-	for id, by := range a.spendings() {
-		for name, s := range by {
-			if id != worker {
-				others[name] = append(others[name], s)
-			}
-		}
-	}
-	for name, told := range others {
-		if budget, has := b.Budgets[name]; has || len(b.Caps[name]) > 0 {
-			b.Others[name] = quota.Fold(budget, told, time.Now())
-		}
-	}
-	return b
 }

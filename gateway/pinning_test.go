@@ -61,11 +61,11 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	}
 	service, _ := s.catalog.Service("a")
 	m := s.launch(`{"config":{"image":"demo:1"}}`)
-	known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+	known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
 	next := *known
 	next.Replica = &machine.Replica{Group: "web", Spec: service.Release.Spec(service.Release.Group("web"), 0)}
 	next.Ready = true
-	s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+	s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
 	x.means["demo:1"] = "c"
 	var p api.ReleasePlan
 	s.want(200, "POST", "/v1/souk/apps/a/plan-release", release).into(t, &p)

@@ -70,7 +70,7 @@ func (a *placingAPI) victims(v broker.Victims) api.Victims {
 // evictee tells of a machine that is evicted, with the name that it has here.
 func (d *directory) evictee(v market.Victim) api.Evictee {
 	x := api.Evictee{Machine: v.Machine, App: v.App, Band: machine.BandOfRank(v.Rank), Cost: v.Cost, Why: v.Why}
-	if k, there := d.fleet.Snapshot().Machine(v.Machine); there {
+	if k, there := d.Fleet.Snapshot().Machine(v.Machine); there {
 		x.Name = k.Name
 	}
 	return x

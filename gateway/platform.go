@@ -10,9 +10,11 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -21,7 +23,7 @@ import (
 type platformAPI struct {
 	region    cluster.Region
 	broker    regionBroker
-	chosen    *chosen
+	chosen    known.Policies
 	directory *directory
 }
 
@@ -47,7 +49,7 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 	}
 	out := api.RegionList{Regions: []api.Region{}, Nearest: string(a.region)}
 	byRegion := map[cluster.Region]int{}
-	view := a.directory.view()
+	view := a.directory.View()
 	for _, rec := range view.Workers {
 		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}
@@ -75,7 +77,7 @@ func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	policy, err := a.chosen.policyFor(&req)
+	policy, err := a.chosen.PolicyFor(&req)
 	if err != nil {
 		return err
 	}
@@ -136,8 +138,8 @@ func weighted(p placement.Policy, weights map[string]float64) (placement.Policy,
 // quotedView is the fleet as its quotes tell it.
 func (a *platformAPI) quotedView(ctx context.Context, req placement.Request) cluster.View {
 	var view cluster.View
-	workers := a.directory.workers()
-	records, errs := fanOut(workers, func(w Worker) (cluster.Record, error) {
+	workers := a.directory.Workers()
+	records, errs := find.AskAll(workers, func(w Worker) (cluster.Record, error) {
 		q, err := w.Quote(ctx, req)
 		return q.Record, err
 	})
@@ -261,7 +263,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	apps, cursor := a.appsOf(r.PathValue("org")), r.URL.Query().Get("cursor")
-	all, silent, err := a.directory.listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
+	all, silent, err := a.directory.Listing(r.Context(), "", deleted, func(m *machine.Machine) bool {
 		return m.ID > cursor && apps[m.App] && updatedAfter(m, after)
 	})
 	if err != nil {
@@ -282,17 +284,17 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 }
 
 // withinBytes returns the first machines of a list that have most bytes together, at least one.
-func withinBytes(page []listed, most int) []listed {
+func withinBytes(page []find.Listed, most int) []find.Listed {
 	sum := 0
 	for i, m := range page {
-		b, err := m.text.MarshalJSON()
+		b, err := m.Text.MarshalJSON()
 		if err != nil {
 			panic("gateway: a machine does not encode: " + err.Error()) // plain data: cannot happen
 		}
 		if sum += len(b); sum > most && i > 0 {
 			return page[:i]
 		}
-		page[i].text = json.RawMessage(b)
+		page[i].Text = json.RawMessage(b)
 	}
 	return page
 }
@@ -318,7 +320,7 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	all, silent, err := a.directory.listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
+	all, silent, err := a.directory.Listing(r.Context(), app, deleted, func(m *machine.Machine) bool {
 		is := name == "" || m.Name == name || m.Replica != nil && m.Replica.Slot() == name ||
 			isOfGang(m, name)
 		return is && m.ID > cursor && (region == "" || m.Region == region)
@@ -369,7 +371,7 @@ func queryTime(r *http.Request, name string) (time.Time, error) {
 }
 
 func (a *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
-	all, silent, err := a.directory.volumes(r.Context(), "")
+	all, silent, err := a.directory.Volumes(r.Context(), "")
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/placement"
@@ -23,7 +24,7 @@ import (
 // policiesAPI serves the policies of placement.
 type policiesAPI struct {
 	catalog   policyCatalog
-	chosen    *chosen
+	chosen    known.Policies
 	directory *directory
 	decisions *decisionlog.Log // nil: none are recorded
 }
@@ -184,7 +185,7 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	machines, silent, err := a.directory.machines(ctx)
+	machines, silent, err := a.directory.Machines(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range machines[:min(len(machines), maxPlanned)] {
 		placed = append(placed, whatif.Placed{Request: requestOf(m), Worker: m.Worker})
 	}
-	view := a.directory.view()
+	view := a.directory.View()
 	next := src.Bind(policy.NewEvaluator())
 	old := a.choosers()
 	then := func(r *placement.Request) *placement.Policy {
@@ -281,7 +282,7 @@ func (a *policiesAPI) choosers() whatif.Chooser {
 	return func(r *placement.Request) *placement.Policy {
 		key := r.App + "/" + r.Scheduling.Policy
 		if bound[key] == nil {
-			p, err := a.chosen.policyFor(r)
+			p, err := a.chosen.PolicyFor(r)
 			if err != nil {
 				p = placement.Default()
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/decisionlog"
@@ -51,13 +52,13 @@ func (a *processAPI) handlers() handlers {
 
 func (a *processAPI) getVersion(w http.ResponseWriter, _ *http.Request) error {
 	answer(w, http.StatusOK, api.ServerInfo{Version: a.version, Go: goruntime.Version(), Region: string(a.region),
-		Workers: a.directory.fleet.Snapshot().Len(), Started: a.started})
+		Workers: a.directory.Fleet.Snapshot().Len(), Started: a.started})
 	return nil
 }
 
 func (a *processAPI) listWorkers(w http.ResponseWriter, _ *http.Request) error {
 	out := api.WorkerList{Workers: []cluster.Record{}, Unreachable: []api.UnreachableWorker{}}
-	for k := range a.directory.fleet.Snapshot().Workers() {
+	for k := range a.directory.Fleet.Snapshot().Workers() {
 		if k.Ready() {
 			out.Workers = append(out.Workers, *k.Record)
 		} else {
@@ -79,8 +80,8 @@ func silence(k *fleet.Worker) string {
 }
 
 func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
-	workers := a.directory.workers()
-	found, _ := fanOut(workers, func(k Worker) ([]cluster.Finding, error) { return k.Examine(r.Context()), nil })
+	workers := a.directory.Workers()
+	found, _ := find.AskAll(workers, func(k Worker) ([]cluster.Finding, error) { return k.Examine(r.Context()), nil })
 	out := api.Examinations{Workers: []api.Examination{}}
 	for i, k := range workers {
 		out.Workers = append(out.Workers,
@@ -122,10 +123,10 @@ func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
 			return plainText(w, http.StatusServiceUnavailable, fault.As(err).Text+"\n")
 		}
 	}
-	if a.directory.fleet.Snapshot().Ready() == 0 {
+	if a.directory.Fleet.Snapshot().Ready() == 0 {
 		return plainText(w, http.StatusServiceUnavailable, "no worker answers\n")
 	}
-	for _, k := range a.directory.those(func(x *fleet.Worker) bool { return x.Own }) {
+	for _, k := range a.directory.Those(func(x *fleet.Worker) bool { return x.Own }) {
 		if s, ok := k.(silent); ok {
 			if err := s.Silence(); err != nil {
 				return plainText(w, http.StatusServiceUnavailable, err.Error()+"\n")
@@ -237,8 +238,8 @@ func (workerCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells the workers' counters, in base units.
 func (c workerCollector) Collect(out chan<- prometheus.Metric) {
-	workers := c.those(func(w *fleet.Worker) bool { return w.Own })
-	stats, _ := fanOut(workers, func(w Worker) (WorkerStats, error) { return w.Stats(), nil })
+	workers := c.Those(func(w *fleet.Worker) bool { return w.Own })
+	stats, _ := find.AskAll(workers, func(w Worker) (WorkerStats, error) { return w.Stats(), nil })
 	for i, w := range workers {
 		collectWorker(out, string(w.ID()), stats[i])
 	}

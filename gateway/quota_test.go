@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/jobs"
@@ -99,11 +100,11 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", strings.Replace(paidLaunch, `"service"`, `"free"`, 1))
 	w.set(func() { w.down = unavailable() })
-	if a := s.gateway.accounts.account(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
+	if a := s.accounts().Of(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
-	if b := s.gateway.Limits(t.Context(), "w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 ||
-		len(s.gateway.Limits(t.Context(), "w1").Others) != 0 {
+	if b := s.accounts().Limits("w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 ||
+		len(s.accounts().Limits("w1").Others) != 0 {
 		t.Errorf("%+v", b)
 	}
 }
@@ -196,10 +197,15 @@ func TestFairShare(t *testing.T) {
 		c.SetQuota("web", nil, 2, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if w := (rows{catalog: s.catalog}).Shares(); len(w) != 3 || w["web"].Weight != 2 {
+	if w := s.accounts().Shares(); len(w) != 3 || w["web"].Weight != 2 {
 		// broker.TestFairOrder goes by them
 		t.Errorf("%v", w)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)
 	s.want(400, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair"}}`)
+}
+
+// accounts tell how the namespaces stand.
+func (s *shop) accounts() known.Accounts {
+	return known.Accounts{Catalog: s.catalog, Fleet: s.options.Directory.Fleet}
 }

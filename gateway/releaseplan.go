@@ -121,7 +121,7 @@ func (x *groupTrial) refused(why string) {
 // try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
 // again for the groups that come after it.
 func (a *releasesAPI) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
-	known := a.directory.fleet.Snapshot()
+	known := a.directory.Fleet.Snapshot()
 	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,

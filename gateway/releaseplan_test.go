@@ -33,12 +33,12 @@ func TestPlanRelease(t *testing.T) {
 	service, _ := s.catalog.Service("a")
 	for i := range 2 {
 		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
-		known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+		known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
 		next := *known
 		spec := service.Release.Spec(service.Release.Group("web"), 0)
 		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: spec}
 		next.Ready = true
-		s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+		s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
 	for _, tt := range []struct {
 		name, body, want, why string

@@ -121,7 +121,7 @@ func TestServiceStatus(t *testing.T) {
 	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	replicas := map[string]*machine.Replica{ids[0]: {Group: "web", Index: 0, Spec: spec},
 		ids[1]: {Group: "web", Index: 0, Spec: "another"}, ids[2]: {Group: "gone", Index: 0, Spec: "another"}}
-	known := s.gateway.directory.fleet
+	known := s.gateway.directory.Fleet
 	for id, r := range replicas {
 		m, _ := known.Snapshot().Machine(id)
 		next := *m
@@ -152,7 +152,7 @@ func TestStatusOfWhatWaits(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/souk/apps/a/releases", `{"groups":[
 		{"name":"db","single":true,"config":{"image":"demo:1"}},{"name":"web","config":{"image":"demo:1"}}]}`)
-	s.gateway.directory.fleet.Update(func(e *fleet.Edit) {
+	s.gateway.directory.Fleet.Update(func(e *fleet.Edit) {
 		e.Member(fleet.Member{ID: "gone", State: cluster.MemberDead})
 	})
 	var out api.ServiceStatus

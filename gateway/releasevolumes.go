@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -74,7 +75,7 @@ func (a *releasesAPI) nameVolumes(ctx context.Context, app string, in *api.NewRe
 	}) {
 		return nil, nil //nolint:nilnil // none is to be made
 	}
-	there, silent, err := a.directory.volumes(ctx, app)
+	there, silent, err := a.directory.Volumes(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ type naming struct {
 	*releasesAPI
 	app    string
 	there  []machine.Volume
-	silent []unanswered // workers that may have others
+	silent []find.Unanswered // workers that may have others
 	unmade unmade
 }
 
@@ -136,11 +137,11 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 		m.Volume = has
 		return m, nil
 	case len(n.silent) > 0:
-		return m, n.directory.nowhere(volumeMissing, n.silent)
+		return m, n.directory.Nowhere(find.VolumeMissing, n.silent)
 	case wanted.SizeGB == nil:
-		return m, fault.New(fault.NotFound, volumeMissing, "app %s has no volume named %s: say its size, as in size = "+
-			"\"10g\", and a deploy makes it, or make it with \"souk volumes create %s --app %s\"", n.app, spec.Name,
-			spec.Name, n.app)
+		return m, fault.New(fault.NotFound, find.VolumeMissing, "app %s has no volume named %s: say its size, as in "+
+			"size = \"10g\", and a deploy makes it, or make it with \"souk volumes create %s --app %s\"", n.app,
+			spec.Name, spec.Name, n.app)
 	}
 	for id, v := range n.unmade {
 		if v.spec.Name == spec.Name {
@@ -204,7 +205,7 @@ func (a *releasesAPI) makeVolumes(r *http.Request, app *catalog.App, release *ro
 		if err != nil {
 			return made, err
 		}
-		w, region := a.directory.workerAt(at)
+		w, region := a.directory.WorkerAt(at)
 		if w == nil {
 			return made, fault.New(fault.Unavailable, "worker_gone", "worker %s, which has room for the volumes of "+
 				"group %s, is not heard any more; try again", at, g.Name)
@@ -233,7 +234,7 @@ func (a *releasesAPI) makeVolumes(r *http.Request, app *catalog.App, release *ro
 // machines are gone: a volume has one machine.
 func (a *releasesAPI) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *rollout.Group,
 	un unmade) (cluster.WorkerID, error) {
-	for _, m := range a.directory.fleet.Snapshot().Standing(s.App.Name) {
+	for _, m := range a.directory.Fleet.Snapshot().Standing(s.App.Name) {
 		if m.Replica.Group == g.Name {
 			stage.TakeOut(ctx, s.App.Name, m.ID)
 		}

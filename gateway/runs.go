@@ -19,7 +19,7 @@ import (
 
 // runs lists the runs of a service, newest first: of a job, or of its releases' commands (group "").
 func (a *releasesAPI) runs(app, group string) (out []*fleet.Machine) {
-	for m := range a.directory.fleet.Snapshot().MachinesOf(app) {
+	for m := range a.directory.Fleet.Snapshot().MachinesOf(app) {
 		of := m.Replica
 		if of == nil || of.Run == "" || m.State == machine.Destroyed || m.State == machine.Destroying {
 			continue
@@ -61,7 +61,7 @@ func (a *releasesAPI) jobs(s *catalog.Service) (out []api.JobStatus) {
 	if wanted == nil {
 		return nil
 	}
-	known := a.directory.fleet.Snapshot()
+	known := a.directory.Fleet.Snapshot()
 	for i := range wanted.Groups {
 		g := &wanted.Groups[i]
 		c := g.Cron

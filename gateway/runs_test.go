@@ -25,7 +25,7 @@ func TestJobsOfAnApp(t *testing.T) {
 	if !strings.HasPrefix(r.Name, "report-"+r.Machine[:8]) || r.Machine == "" || r.Worker == "" {
 		t.Fatalf("%+v", r)
 	}
-	s.gateway.directory.fleet.Update(func(e *fleet.Edit) { // as its worker tells of it; that of these tests does not
+	s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { // as its worker tells of it; that of these tests does not
 		e.Machine(fleet.Machine{ID: r.Machine, App: "a", Name: r.Name, Worker: r.Worker, State: machine.Started,
 			Replica: &machine.Replica{Group: "report", Spec: "x", Epoch: rollout.Minute(time.Now()),
 				Run: machine.RunTriggered}})
@@ -79,7 +79,7 @@ func TestWhyOfAJob(t *testing.T) {
 	}
 	is(true, "it does not run now: there is room at worker w1", "")
 	run := func(id string, worker cluster.WorkerID, state machine.State) {
-		s.gateway.directory.fleet.Update(func(e *fleet.Edit) {
+		s.gateway.directory.Fleet.Update(func(e *fleet.Edit) {
 			e.Machine(fleet.Machine{ID: id, App: "a", Worker: worker, State: state,
 				Replica: &machine.Replica{Group: "report", Spec: "x", Epoch: 1, Run: machine.RunScheduled}})
 		})

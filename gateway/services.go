@@ -63,7 +63,7 @@ func noProxy() error {
 func (a *servicesAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	app := r.URL.Query().Get("app")
 	if app != "" {
-		if _, err := a.directory.apps.App(app); err != nil {
+		if _, err := a.directory.Apps.App(app); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (a *servicesAPI) listServices(w http.ResponseWriter, r *http.Request) error
 		doors = a.proxy.Doors()
 		out.Doors = &doors
 	}
-	for _, s := range servicesOf(a.directory.fleet.Snapshot(), app, &doors) {
+	for _, s := range servicesOf(a.directory.Fleet.Snapshot(), app, &doors) {
 		if a.proxy != nil {
 			s.Held = a.proxy.Held(s.App)
 		}
@@ -257,7 +257,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 			old.Shadowed = append(old.Shadowed, x.App)
 		}
 	}
-	for _, s := range servicesOf(a.directory.fleet.Snapshot(), "", &out.Doors) {
+	for _, s := range servicesOf(a.directory.Fleet.Snapshot(), "", &out.Doors) {
 		if s.Protocol == "http" {
 			for _, h := range hostsOf(s) {
 				x := api.RouteInfo{Host: h}

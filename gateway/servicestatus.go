@@ -96,7 +96,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 	}
 	slices.Sort(names)
 	wanted, restarted := s.InForce()
-	standing := a.directory.fleet.Snapshot().Standing(s.App.Name)
+	standing := a.directory.Fleet.Snapshot().Standing(s.App.Name)
 	if wanted != nil {
 		names = slices.DeleteFunc(names, func(n string) bool { return wanted.Group(n) != nil })
 		for i := range wanted.Groups {
@@ -132,7 +132,7 @@ func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.Autos
 		return nil
 	}
 	out := &api.AutoscaleStatus{Min: by.Min, Max: by.Max, Metric: by.By(), Target: g.Target(), Off: !s.Head.Scales(g)}
-	out.Load = int(g.LoadsOf(a.directory.fleet.Snapshot().Standing(s.App.Name)).Heard)
+	out.Load = int(g.LoadsOf(a.directory.Fleet.Snapshot().Standing(s.App.Name)).Heard)
 	if x, chosen := s.Tenure.Scaled[g.Name]; chosen && x.Hand >= s.Head.Hand[g.Name] && !out.Off {
 		if out.From, out.Lacks = x.From, x.Lacks; !x.At.IsZero() {
 			out.At = &x.At
@@ -157,7 +157,7 @@ func (a *releasesAPI) waits(wanted *rollout.Release, g *api.GroupStatus) {
 	if wanted == nil || wanted.Group(g.Name) == nil {
 		return
 	}
-	silent := wanted.Group(g.Name).Silent(a.directory.fleet.Snapshot().Peers())
+	silent := wanted.Group(g.Name).Silent(a.directory.Fleet.Snapshot().Peers())
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		slot := rollout.Slot{Group: g.Name, Index: x.Index}
@@ -196,7 +196,7 @@ func heldText(h *rollout.Held, now time.Time) string {
 
 // slots lists the machines of a service by group.
 func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
-	known, out := a.directory.fleet.Snapshot(), map[string][]api.SlotStatus{}
+	known, out := a.directory.Fleet.Snapshot(), map[string][]api.SlotStatus{}
 	wanted, restarted := s.InForce()
 	for m := range known.MachinesOf(s.App.Name) {
 		of := m.Replica

@@ -20,7 +20,7 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, silent, err := a.directory.listing(r.Context(), s.App.Name, false,
+	list, silent, err := a.directory.Listing(r.Context(), s.App.Name, false,
 		func(m *machine.Machine) bool { return m.Replica != nil })
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range list {
 		x.machines[m.ID] = m.Machine
 	}
-	for _, m := range a.directory.fleet.Snapshot().Standing(s.App.Name) {
+	for _, m := range a.directory.Fleet.Snapshot().Standing(s.App.Name) {
 		x.standing[m.ID] = m
 	}
 	out := api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
@@ -44,7 +44,7 @@ func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 		out.Jobs = append(out.Jobs, x.job(r.Context(), &status.Jobs[i]))
 	}
 	for _, one := range silent {
-		out.Missing = append(out.Missing, one.id)
+		out.Missing = append(out.Missing, one.Worker)
 	}
 	answer(w, http.StatusOK, out)
 	return nil

@@ -26,12 +26,12 @@ func TestWhyService(t *testing.T) {
 		func(m *fleet.Machine) { m.Ready, m.Replica.Spec = true, "another" },
 	} {
 		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":960}}}`)
-		known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+		known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
 		next := *known
 		next.Replica = &machine.Replica{Group: "web", Index: i, Spec: spec}
 		edit(&next)
 		s.workers[0].set(func() { s.workers[0].rows[m.ID].Replica = next.Replica })
-		s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+		s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
 	var w api.ServiceWhy
 	s.want(200, "GET", "/v1/souk/apps/a/why", nil).into(t, &w)
@@ -69,11 +69,11 @@ func TestWhyUneven(t *testing.T) {
 		for i := range 3 {
 			m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":512}},` +
 				`"scheduling":{"require":[{"attribute":"worker","op":"==","values":["w1"]}]}}`)
-			known, _ := s.gateway.directory.fleet.Snapshot().Machine(m.ID)
+			known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
 			next := *known
 			next.Ready, next.Replica = true, &machine.Replica{Group: "web", Index: i, Spec: spec}
 			s.workers[0].set(func() { s.workers[0].rows[m.ID].Replica = next.Replica })
-			s.gateway.directory.fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
+			s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { e.Machine(next) })
 		}
 		var w api.ServiceWhy
 		s.want(200, "GET", "/v1/souk/apps/a/why", nil).into(t, &w)

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -190,7 +191,7 @@ func (a *leasesAPI) handlers() handlers {
 
 func (a *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	app, id := r.PathValue("app"), r.PathValue("id")
-	l, err := owner(r.Context(), a.directory, app, id, machineMissing,
+	l, err := find.Owner(r.Context(), a.directory.Directory, app, id, find.MachineMissing,
 		func(k Worker) (machine.Lease, error) { return k.CurrentLease(r.Context(), app, id) })
 	if err != nil {
 		return err
@@ -252,6 +253,6 @@ func leaseOwner(in api.LeaseRequest) string {
 }
 
 func (a *leasesAPI) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	return owner(r.Context(), a.directory, c.App, c.Machine, machineMissing,
+	return find.Owner(r.Context(), a.directory.Directory, c.App, c.Machine, find.MachineMissing,
 		func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
 }

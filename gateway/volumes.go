@@ -9,10 +9,12 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -79,7 +81,7 @@ const codeVolumeNeverFits = "volume_never_fits"
 type volumesAPI struct {
 	catalog   volumeCatalog
 	broker    regionBroker
-	chosen    *chosen
+	chosen    known.Policies
 	directory *directory
 	rand      io.Reader
 }
@@ -115,7 +117,7 @@ func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.catalog.App(app); err != nil {
 		return err
 	}
-	list, silent, err := a.directory.volumes(r.Context(), app)
+	list, silent, err := a.directory.Volumes(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -180,8 +182,8 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 	if err != nil {
 		return machine.Volume{}, err
 	}
-	view := a.directory.view()
-	policy, err := a.chosen.policyFor(&req)
+	view := a.directory.View()
+	policy, err := a.chosen.PolicyFor(&req)
 	if err != nil {
 		return machine.Volume{}, err
 	}
@@ -190,7 +192,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		if !cand.Fits {
 			break
 		}
-		w, region := a.directory.workerAt(cluster.WorkerID(cand.Worker))
+		w, region := a.directory.WorkerAt(cluster.WorkerID(cand.Worker))
 		if w == nil {
 			continue // it has gone meanwhile
 		}
@@ -201,7 +203,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		case f == nil:
 			return v, nil
 		case broker.NotAsked(err): // it died a moment ago, and has made nothing
-			a.directory.contact.Called(w.ID(), false)
+			a.directory.Contact.Called(w.ID(), false)
 		case f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota: // what it may spend is the same everywhere
 			return v, err
 		}
@@ -249,11 +251,11 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 
 // volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
 func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (w Worker, sizeGB int, err error) {
-	var silent []unanswered
-	for _, w := range a.directory.withVolumes(c.App) {
+	var silent []find.Unanswered
+	for _, w := range a.directory.WithVolumes(c.App) {
 		volumes, err := w.Volumes(ctx, c.App)
-		if couldNotAsk(err) {
-			silent = append(silent, unanswered{w.ID(), err})
+		if find.NoAnswer(err) {
+			silent = append(silent, find.Unanswered{Worker: w.ID(), Err: err})
 			continue
 		}
 		if err != nil {
@@ -271,7 +273,7 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 		}
 	}
 	if len(silent) > 0 {
-		return nil, 0, a.directory.nowhere(volumeMissing, silent)
+		return nil, 0, a.directory.Nowhere(find.VolumeMissing, silent)
 	}
 	return nil, 0, fault.New(fault.NotFound, "source_not_found",
 		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
@@ -279,7 +281,7 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 
 // volume has the volume's owner carry out a command.
 func (a *volumesAPI) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	return owner(r.Context(), a.directory, c.App, c.Volume, volumeMissing,
+	return find.Owner(r.Context(), a.directory.Directory, c.App, c.Volume, find.VolumeMissing,
 		func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
 }
 
@@ -289,7 +291,7 @@ func volumeCommand(r *http.Request, verb string) lifecycle.VolumeCommand {
 
 func (a *volumesAPI) oneVolume(r *http.Request) (machine.Volume, error) {
 	app, id := r.PathValue("app"), r.PathValue("volume")
-	return owner(r.Context(), a.directory, app, id, volumeMissing, func(w Worker) (machine.Volume, error) {
+	ask := func(w Worker) (machine.Volume, error) {
 		volumes, err := w.Volumes(r.Context(), app)
 		if err != nil {
 			return machine.Volume{}, err
@@ -299,8 +301,9 @@ func (a *volumesAPI) oneVolume(r *http.Request) (machine.Volume, error) {
 				return v, nil
 			}
 		}
-		return machine.Volume{}, fault.New(fault.NotFound, volumeMissing, "volume not found")
-	})
+		return machine.Volume{}, fault.New(fault.NotFound, find.VolumeMissing, "volume not found")
+	}
+	return find.Owner(r.Context(), a.directory.Directory, app, id, find.VolumeMissing, ask)
 }
 
 func (a *volumesAPI) getVolume(w http.ResponseWriter, r *http.Request) error {

@@ -100,15 +100,15 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	app, id := r.PathValue("app"), r.PathValue("id")
-	f, err := a.directory.find(r.Context(), app, id)
+	f, err := a.directory.Find(r.Context(), app, id)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), v.timeout)
 	defer cancel()
-	last, done := f.machine, false
+	last, done := f.Machine, false
 	var never error
-	err = f.worker.Watch(ctx, app, id, func(m *machine.Machine) bool {
+	err = f.Worker.Watch(ctx, app, id, func(m *machine.Machine) bool {
 		last = m
 		done, never = v.judge(m)
 		return !done && never == nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/mesh/pki"
 	"github.com/soukhq/souk/mesh/wire"
 	"github.com/soukhq/souk/store/catalog"
@@ -132,8 +133,9 @@ func BenchmarkCreateFar(b *testing.B) {
 				b.Fatal(err)
 			}
 			f, handle := fleetOf(func(*memWorker) Worker { return reached }, w)
-			g, err := New(Options{Fleet: f, Worker: handle, Catalog: catalog, Token: testToken,
-				Log: slog.New(slog.DiscardHandler)})
+			g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+				Catalog: catalog, Token: testToken,
+				Log: slog.New(slog.DiscardHandler)}))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/core/quota"
 )
 
@@ -16,10 +17,11 @@ const tellEvery = time.Second / 4
 func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
 	defer every.Stop()
+	accounts := known.Accounts{Catalog: n.catalog, Fleet: n.fleet}
 	told := make([]*quota.Limits, len(n.workers))
 	for {
 		for i, w := range n.workers {
-			if b := n.gateway.Limits(ctx, w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
+			if b := accounts.Limits(w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
 				told[i] = &b
 				w.Budgets(b)
 			}

@@ -16,9 +16,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/mesh/names"
@@ -120,30 +121,32 @@ type Worker struct {
 
 // Node is the workers and the gateway of one process.
 type Node struct {
-	o        Options
-	fleet    *fleet.Fleet     // what is known of these workers and, in a cluster, of the others
-	images   *image.Store     // of all workers here; nil: none
-	network  *oci.Network     // of their containers; nil: they have loopback alone
-	inside   []*names.Server  // where containers find each other; none: nowhere
-	between  *between         // to the containers of other hosts; nil: there is no way
-	opening  *hostnet.Opening // in the host's own firewall; nil: none
-	entry    *entry           // where containers come in for what sleeps or is elsewhere; nil: nowhere
-	workers  []*worker.Worker
-	ports    worker.Ports    // of this host
-	owns     []*fleet.Own    // of workers, where this process is alone
-	proxy    *proxy.Proxy    // nil: there is none
-	certs    *certs.Certs    // of the proxy; nil: it has none
-	loads    *fleet.Loads    // what the proxy counts, where this process is alone
-	runtimes []Runtime       // of workers, in the same order
-	runners  []*batch.Runner // of workers, in the same order
-	buyer    *batch.Buyer
-	catalog  *catalog.Catalog
-	tokens   *member.Tokens // nil: this process is alone
-	gateway  *gateway.Gateway
-	services *services.Services
-	server   *http.Server
-	reserve  *disk.Reserve  // nil: none is kept
-	closers  []func() error // in the order of opening
+	o         Options
+	fleet     *fleet.Fleet     // what is known of these workers and, in a cluster, of the others
+	images    *image.Store     // of all workers here; nil: none
+	network   *oci.Network     // of their containers; nil: they have loopback alone
+	inside    []*names.Server  // where containers find each other; none: nowhere
+	between   *between         // to the containers of other hosts; nil: there is no way
+	opening   *hostnet.Opening // in the host's own firewall; nil: none
+	entry     *entry           // where containers come in for what sleeps or is elsewhere; nil: nowhere
+	workers   []*worker.Worker
+	ports     worker.Ports    // of this host
+	owns      []*fleet.Own    // of workers, where this process is alone
+	proxy     *proxy.Proxy    // nil: there is none
+	certs     *certs.Certs    // of the proxy; nil: it has none
+	loads     *fleet.Loads    // what the proxy counts, where this process is alone
+	runtimes  []Runtime       // of workers, in the same order
+	runners   []*batch.Runner // of workers, in the same order
+	buyer     *batch.Buyer
+	catalog   *catalog.Catalog
+	tokens    *member.Tokens  // nil: this process is alone
+	directory *find.Directory // of the workers and their machines
+	broker    *broker.Broker
+	claims    *broker.Claimant // decides what must be unique in an app
+	services  *services.Services
+	server    *http.Server
+	reserve   *disk.Reserve  // nil: none is kept
+	closers   []func() error // in the order of opening
 }
 
 // New opens all that the process is made of. On an error it closes again what it had opened.
@@ -195,9 +198,13 @@ func (n *Node) open(ctx context.Context) error {
 	if err := n.openEntry(); err != nil {
 		return err
 	}
-	if err := n.openGateway(ctx, decisions); err != nil {
+	if err := n.openBroker(ctx, decisions); err != nil {
 		return err
 	}
+	if err := n.openGateway(decisions); err != nil {
+		return err
+	}
+	n.openServices()
 	return n.notePieces()
 }
 

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"path/filepath"
 
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/internal/atrest"
 	"github.com/soukhq/souk/internal/wait"
@@ -238,15 +240,54 @@ func (n *Node) openDecisions() (*decisionlog.Log, error) {
 	return l, nil
 }
 
-// openGateway makes the gateway: over the workers of this process and, in a cluster, over those of the other members.
-func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) error {
-	own := map[cluster.WorkerID]gateway.Worker{}
+// openBroker makes the broker, which places the machines of all that this process does: over the workers of this process
+// and, in a cluster, over those of the other members.
+func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error {
+	own := map[cluster.WorkerID]find.Worker{}
 	for _, w := range n.workers {
 		own[w.ID()] = w
 	}
+	o := known.Options{Catalog: n.catalog, Region: n.o.Region, Log: decisions}
+	if m := n.o.Member; m != nil {
+		if err := n.enter(ctx, m); err != nil {
+			return err
+		}
+		own[m.ID()] = ownWorker{n.workers[0], m}
+		o.Peers, o.Self, o.Agree = m, m.ID(), m.Agree
+		o.Unfit = func() error { return twinOf(m) }
+	}
+	n.directory = &find.Directory{Fleet: n.fleet, Apps: n.catalog,
+		Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+			if w, here := own[id]; here || n.o.Member == nil {
+				return w, here
+			}
+			return n.o.Member.Other(id)
+		}}
+	o.Directory = n.directory
+	n.broker, n.claims = known.New(o)
+	n.closers = append(n.closers, func() error { n.broker.Close(); return nil })
+	if m := n.o.Member; m != nil {
+		m.DecideBy(n.claims)
+	}
+	return nil
+}
+
+// twinOf returns why nothing may be made through this member: another of its id is alive. One that was removed goes on
+// with its own worker, as one that is cut off does: whoever has the key of gossip can write that it was removed.
+func twinOf(m *member.Member) error {
+	if err := m.Unfit(); fault.CodeOf(err) == "twin" {
+		return err
+	}
+	return nil
+}
+
+// openGateway makes the gateway.
+func (n *Node) openGateway(decisions *decisionlog.Log) error {
 	options := gateway.Options{
-		Fleet:     n.fleet,
+		Directory: n.directory,
 		Catalog:   n.catalog,
+		Broker:    n.broker,
+		Claims:    n.claims,
 		Jobs:      n.buyer,
 		Decisions: decisions,
 		Full:      n.reserve.Full,
@@ -265,31 +306,16 @@ func (n *Node) openGateway(ctx context.Context, decisions *decisionlog.Log) erro
 		options.Certs = n.certs
 	}
 	if m := n.o.Member; m != nil {
-		if err := n.enter(ctx, m); err != nil {
-			return err
-		}
-		own[m.ID()] = ownWorker{n.workers[0], m}
 		options.Tokens = n.tokens
 		options.Evictions = member.NewEvictions(m, n.tokens, n.catalog)
-		options.Cluster, options.Peers, options.Self, options.Stewards = m, m, m.ID(), m.Stewards
+		options.Cluster, options.Self, options.Stewards = m, m.ID(), m.Stewards
 		options.LostAfter, options.Agree = m.LostAfter(), m.Agree
-	}
-	options.Worker = func(id cluster.WorkerID) (gateway.Worker, bool) {
-		if w, here := own[id]; here || n.o.Member == nil {
-			return w, here
-		}
-		return n.o.Member.Other(id)
 	}
 	g, err := gateway.New(options)
 	if err != nil {
 		return err
 	}
-	if m := n.o.Member; m != nil {
-		m.DecideBy(g.Claims())
-	}
-	n.gateway, n.server = g, g.Server()
-	n.openServices(options.Worker)
-	n.closers = append(n.closers, func() error { g.Close(); return nil })
+	n.server = g.Server()
 	return nil
 }
 

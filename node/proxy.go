@@ -153,10 +153,10 @@ func (n *Node) kept(app string) (k proxy.Kept) {
 	return k
 }
 
-// another makes a machine for requests; "" where there is one of its name already. The gateway is there before the first
+// another makes a machine for requests; "" where there is one of its name already. The broker is there before the first
 // request.
 func (n *Node) another(ctx context.Context, a proxy.Another) (id string, err error) {
-	m, err := n.gateway.Broker().Another(ctx, a.App, a.Like, a.Name, a.Warm)
+	m, err := n.broker.Another(ctx, a.App, a.Like, a.Name, a.Warm)
 	if fault.CodeOf(err) == "name_taken" {
 		return "", nil
 	}

@@ -2,15 +2,13 @@ package node
 
 import (
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/services"
 )
 
-// openServices makes what keeps the services that this process carries. The gateway is there, whose broker places their
-// machines.
-func (n *Node) openServices(worker func(cluster.WorkerID) (gateway.Worker, bool)) {
-	hands := services.Market{Broker: n.gateway.Broker(),
-		Worker: func(id cluster.WorkerID) (services.Operator, bool) { return worker(id) }}
+// openServices makes what keeps the services that this process carries.
+func (n *Node) openServices() {
+	hands := services.Market{Broker: n.broker,
+		Worker: func(id cluster.WorkerID) (services.Operator, bool) { return n.directory.Worker(id) }}
 	o := services.Options{Self: n.workers[0].ID(), Catalog: n.catalog, Fleet: n.fleet, Log: n.o.Log, Hands: hands}
 	if m := n.o.Member; m != nil {
 		o.Members, o.LostAfter = m, m.LostAfter()

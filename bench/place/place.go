@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
@@ -171,21 +173,20 @@ func open(workers, machines int) (t *testbed, err error) {
 	if t.log, err = decisionlog.Open(decisionlog.Options{Dir: t.dir, MaxBytes: 1 << 30}); err != nil {
 		return nil, err
 	}
-	t.gateway, err = gateway.New(gateway.Options{Fleet: t.fleet, Catalog: rows, Token: "none", Region: "iad",
-		Decisions: t.log,
-		Worker: func(id cluster.WorkerID) (gateway.Worker, bool) {
-			s, known := t.byID[id]
-			return s, known
-		}})
-	if err == nil {
-		t.broker = t.gateway.Broker()
-	}
+	directory := &find.Directory{Fleet: t.fleet, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+		s, known := t.byID[id]
+		return s, known
+	}}
+	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows, Region: "iad", Log: t.log})
+	t.broker = broker
+	t.gateway, err = gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,
+		Token: "none", Region: "iad", Decisions: t.log})
 	return t, err
 }
 
 func (t *testbed) close() {
-	if t.gateway != nil {
-		t.gateway.Close()
+	if t.broker != nil {
+		t.broker.Close()
 	}
 	if t.log != nil {
 		_ = t.log.Close() // it is thrown away

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
-	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -19,7 +19,7 @@ import (
 // it is granted. It tells the fleet of each change before it answers, as a worker does. What placements do not need it
 // does not have: a call of the embedded interface, which is nil, would panic.
 type seller struct {
-	gateway.Worker
+	find.Worker
 	id   cluster.WorkerID
 	mu   sync.Mutex
 	sell *market.Seller

@@ -19,10 +19,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/images"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/runtime/image"
@@ -59,7 +61,7 @@ type town struct {
 func newTown(t *testing.T, places map[string]string) *town {
 	w := &town{t: t, stores: map[string]*image.Store{}}
 	rows := must(catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key")))(t)
-	f, all := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
+	f, all := fleet.New(), map[cluster.WorkerID]find.Worker{}
 	for id, place := range places {
 		if w.stores[place] == nil && place != "" {
 			atOnce := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
@@ -80,11 +82,13 @@ func newTown(t *testing.T, places map[string]string) *town {
 		t.Cleanup(func() { cancel(); <-done })
 		all[k.ID()] = k
 	}
-	g := must(gateway.New(gateway.Options{Fleet: f, Catalog: rows, Token: "t", Worker: func(id cluster.WorkerID) (
-		gateway.Worker, bool) {
+	directory := &find.Directory{Fleet: f, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 		k, is := all[id]
 		return k, is
-	}}))(t)
+	}}
+	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows})
+	g := must(gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,
+		Token: "t"}))(t)
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := g.Server()
 	served := make(chan error, 1)
@@ -93,7 +97,7 @@ func newTown(t *testing.T, places map[string]string) *town {
 		http.DefaultClient.CloseIdleConnections()
 		_ = s.Close()
 		<-served
-		g.Close()
+		broker.Close()
 	})
 	w.addr = ln.Addr().String()
 	return w

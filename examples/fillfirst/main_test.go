@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/store/catalog"
@@ -26,9 +28,9 @@ func TestFillFirst(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	known, workers := fleet.New(), map[cluster.WorkerID]gateway.Worker{}
+	picture, workers := fleet.New(), map[cluster.WorkerID]find.Worker{}
 	for i, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
-		own := known.Own(id)
+		own := picture.Own(id)
 		w, err := worker.New(ctx, worker.Options{ID: id, Observer: own, Region: "local", Dir: t.TempDir(),
 			Journal: mem.New(), Runtime: fake.New(fake.Options{}),
 			Capacity: cluster.Resources{CPU: 4000, Memory: int64(512 * (i + 1)), Disk: 1 << 20, Ports: 10}})
@@ -48,11 +50,14 @@ func TestFillFirst(t *testing.T) {
 		})
 		workers[id] = w
 	}
-	call := func(id cluster.WorkerID) (gateway.Worker, bool) {
+	directory := &find.Directory{Fleet: picture, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 		w, there := workers[id]
 		return w, there
-	}
-	g, err := gateway.New(gateway.Options{Fleet: known, Worker: call, Catalog: rows, Token: "secret"})
+	}}
+	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows})
+	defer broker.Close()
+	g, err := gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,
+		Token: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}

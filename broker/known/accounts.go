@@ -1,0 +1,107 @@
+package known
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/store/catalog"
+)
+
+// Accounts tell how namespaces stand, by what the workers tell of them.
+type Accounts struct {
+	Catalog AccountCatalog
+	Fleet   *fleet.Fleet
+}
+
+// AccountCatalog is what they need of the catalog.
+type AccountCatalog interface {
+	NamespaceOf(app string) (catalog.Namespace, error)
+	Namespaces() []catalog.Namespace
+	Price() quota.Price
+}
+
+// Spendings returns what each worker last told of what is spent there. One that cannot be heard is in it, too: what its
+// machines have spent is spent. One that was removed (souk node rm) is not.
+func (a Accounts) Spendings() map[cluster.WorkerID]map[string]cluster.Spending {
+	out := map[cluster.WorkerID]map[string]cluster.Spending{}
+	for w := range a.Fleet.Snapshot().Workers() {
+		if w.Reported {
+			out[w.ID] = w.Record.Spending
+		}
+	}
+	return out
+}
+
+// Of returns how a namespace that has a budget or caps stands.
+func (a Accounts) Of(n catalog.Namespace) quota.Account {
+	var told []cluster.Spending
+	for w := range a.Fleet.Snapshot().Workers() {
+		if s, some := w.Record.Spending[n.Name]; some {
+			told = append(told, s)
+		}
+	}
+	var b quota.Budget
+	if n.Budget != nil {
+		b = *n.Budget
+	}
+	out := quota.Of(b, told, time.Now())
+	out.Unlimited, out.Max = n.Budget == nil, n.Max
+	return out
+}
+
+// Limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+func (a Accounts) Limits(worker cluster.WorkerID) quota.Limits {
+	b := quota.Limits{Price: a.Catalog.Price(), Budgets: map[string]quota.Budget{},
+		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
+	limited := false
+	for _, n := range a.Catalog.Namespaces() {
+		if n.Budget != nil {
+			b.Budgets[n.Name], limited = *n.Budget, true
+		}
+		if len(n.Max) > 0 {
+			b.Caps[n.Name], limited = n.Max, true
+		}
+	}
+	if !limited {
+		return b
+	}
+	others := map[string][]cluster.Spending{}
+	for id, by := range a.Spendings() {
+		for name, s := range by {
+			if id != worker {
+				others[name] = append(others[name], s)
+			}
+		}
+	}
+	for name, told := range others {
+		if budget, has := b.Budgets[name]; has || len(b.Caps[name]) > 0 {
+			b.Others[name] = quota.Fold(budget, told, time.Now())
+		}
+	}
+	return b
+}
+
+// Account adds up what the workers have told of an app's namespace.
+func (a Accounts) Account(_ context.Context, app string) (string, *quota.Account, error) {
+	space, err := a.Catalog.NamespaceOf(app)
+	if err != nil || space.Budget == nil && len(space.Max) == 0 {
+		return space.Name, nil, err
+	}
+	x := a.Of(space)
+	return space.Name, &x, nil
+}
+
+// Price is what a namespace pays.
+func (a Accounts) Price() quota.Price { return a.Catalog.Price() }
+
+// Shares lists the weights.
+func (a Accounts) Shares() map[string]quota.Share {
+	shares := map[string]quota.Share{}
+	for _, n := range a.Catalog.Namespaces() {
+		shares[n.Name] = quota.Share{Weight: n.Weight}
+	}
+	return shares
+}

@@ -1,0 +1,62 @@
+// Package known is what a broker knows: the fleet and the catalog of a process, as package broker wants them.
+package known
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"io"
+
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/store/decisionlog"
+)
+
+// Options are what a broker is made of. Directory and Catalog must be set.
+type Options struct {
+	Directory *find.Directory
+	Catalog   *catalog.Catalog
+	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
+	Peers  broker.Peers
+	Self   cluster.WorkerID
+	Region cluster.Region   // the nearest for a launch that names none; "": local
+	Log    *decisionlog.Log // where each placement is recorded; nil: nowhere
+	Rand   io.Reader        // nil: crypto/rand
+	// Agree and Unfit are broker.Options's.
+	Agree func(ctx context.Context, worker bool)
+	Unfit func() error
+}
+
+// New makes a broker, and what decides for it what must be unique in an app.
+func New(o Options) (*broker.Broker, *broker.Claimant) {
+	known := Fleet{o.Directory}
+	claims := broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(known, o.Catalog), known)
+	b := broker.Options{Fleet: known, Directory: known, Apps: apps{o.Catalog}, Policies: Policies{o.Catalog},
+		Funds: Accounts{o.Catalog, o.Directory.Fleet}, Claims: claims, Region: cmp.Or(o.Region, "local"), Rand: o.Rand,
+		Agree: o.Agree, Unfit: o.Unfit}
+	if o.Log != nil {
+		b.Log = o.Log
+	}
+	if b.Rand == nil {
+		b.Rand = rand.Reader
+	}
+	return broker.New(b), claims
+}
+
+// apps are the catalog's, as a broker reads them.
+type apps struct{ *catalog.Catalog }
+
+// OpenApp looks an app up.
+func (a apps) OpenApp(name string) (string, error) {
+	app, err := a.Catalog.OpenApp(name)
+	return app.ID, err
+}
+
+// EvictionBudget looks up what was set for the app.
+func (a apps) EvictionBudget(name string) *machine.EvictionBudget {
+	app, _ := a.Catalog.App(name) // of one that is gone the request is refused elsewhere
+	return app.Budget
+}

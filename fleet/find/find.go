@@ -1,0 +1,276 @@
+// Package find finds machines and volumes at the workers that have them, and lists them. It asks those workers that the
+// fleet says have what is looked for; all of them only where the fleet does not know.
+package find
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/mesh/wire"
+	"github.com/soukhq/souk/store/catalog"
+)
+
+// Directory finds machines, volumes and workers. Its fields are set before it is used, and stay.
+type Directory struct {
+	Fleet  *fleet.Fleet
+	Worker func(cluster.WorkerID) (Worker, bool) // by which a worker is called
+	Apps   Apps
+	// Contact has whom calls did not reach, which gossip need not know.
+	Contact fleet.Contact
+}
+
+// Worker is one worker, near or far.
+type Worker = wire.Served
+
+// Apps tells which apps there are.
+type Apps interface {
+	App(name string) (catalog.App, error)
+}
+
+// Workers returns all workers that are known, in the order of their ids.
+func (d *Directory) Workers() []Worker {
+	return d.Those(func(*fleet.Worker) bool { return true })
+}
+
+// Those returns the workers of which keep is true.
+func (d *Directory) Those(keep func(*fleet.Worker) bool) (out []Worker) {
+	for x := range d.Fleet.Snapshot().Workers() {
+		if keep(x) {
+			if w, ok := d.Worker(x.ID); ok {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+// Owner has the worker answer that has a machine, or a volume. Where nobody has it, that is NotFound; see Nowhere.
+func Owner[T any](ctx context.Context, g *Directory, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
+	out, silent, err := search(ctx, g, app, id, missing, ask)
+	if len(silent) > 0 {
+		err = g.Nowhere(missing, silent)
+	}
+	return out, err
+}
+
+// Unanswered is a worker that could not be asked, and why.
+type Unanswered struct {
+	Worker cluster.WorkerID
+	Err    error
+}
+
+// search has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
+// or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it returns those
+// that could not.
+func search[T any](ctx context.Context, g *Directory, app, id, missing string,
+	ask func(Worker) (T, error)) (none T, silent []Unanswered, err error) {
+	if _, err := g.Apps.App(app); err != nil && !g.has(app, id) {
+		return none, nil, err
+	}
+	if missing == MachineMissing && !machine.ValidID(id) {
+		return none, nil, NotFound(missing) // nobody need be asked
+	}
+	home, known := g.homeOf(id, missing)
+	if w, ok := g.Worker(home); known && ok {
+		out, err := ask(w)
+		g.Contact.Called(home, !NoAnswer(err))
+		if fault.CodeOf(err) != missing {
+			return out, nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return none, nil, err
+		}
+	}
+	workers := g.Those(func(x *fleet.Worker) bool { return x.ID != home || !known })
+	answers, errs := AskAll(workers, ask)
+	if err := ctx.Err(); err != nil {
+		return none, nil, err
+	}
+	for i, err := range errs {
+		g.Contact.Called(workers[i].ID(), !NoAnswer(err))
+		switch {
+		case fault.CodeOf(err) == missing:
+		case NoAnswer(err):
+			silent = append(silent, Unanswered{workers[i].ID(), err})
+		default:
+			return answers[i], nil, err
+		}
+	}
+	return none, silent, NotFound(missing)
+}
+
+// has reports whether the fleet knows a machine as the app's. A member that has just begun may hear of machines before
+// it hears of their apps.
+func (d *Directory) has(app, machine string) bool {
+	x, known := d.Fleet.Snapshot().Machine(machine)
+	return known && x.App == app
+}
+
+// NoAnswer reports whether an error is that a worker gave no answer.
+func NoAnswer(err error) bool {
+	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
+}
+
+// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own lists
+// then have what others have told, and do not fail.
+func mayNotAsk(err error) bool { return fault.Is(err, fault.Denied) && fault.CodeOf(err) == "role" }
+
+// How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
+// has, whose word of what it made last is here by then; one that is heard of and has told nothing, which may yet come;
+// and one that is not heard of, which may have made anything on the other side of a cut.
+const (
+	PatienceReported   = 10 * time.Second
+	PatienceUnreported = time.Minute
+	PatienceUnheard    = 5 * time.Minute
+)
+
+// MaxNamed bounds how many workers are named that could not be asked.
+const MaxNamed = 32
+
+// Nowhere is the error of what none of those has that could be asked. While a worker could not be asked for a short
+// time only, it may have it, so it is Unavailable; afterwards it is NotFound, and says who was not asked: an answer
+// that never comes helps nobody.
+func (d *Directory) Nowhere(missing string, silent []Unanswered) error {
+	names := make([]string, 0, MaxNamed)
+	known := d.Fleet.Snapshot()
+	for _, s := range silent {
+		since, lost := d.Contact.Lost(s.Worker)
+		patience := PatienceUnreported
+		if x, there := known.Worker(s.Worker); there {
+			if x.Reported {
+				patience = PatienceReported
+			}
+			switch {
+			case x.Since.IsZero():
+			case x.Reachable():
+				if x.Since.After(since) {
+					since = x.Since // it is back, and what it made meanwhile is yet to be heard of
+				}
+			default:
+				patience = PatienceUnheard
+				if !lost || x.Since.Before(since) {
+					since, lost = x.Since, true
+				}
+			}
+		}
+		if !lost || time.Since(since) < patience {
+			return s.Err
+		}
+		if len(names) < MaxNamed {
+			names = append(names, string(s.Worker))
+		}
+	}
+	e := fault.As(NotFound(missing))
+	e.Text += "; of " + strings.Join(names, ", ") + ", which cannot be asked, no such one is known here"
+	return e
+}
+
+// The codes by which a worker says that what was asked for is not its own.
+const (
+	MachineMissing = "machine_not_found"
+	VolumeMissing  = "volume_not_found"
+)
+
+// NotFound is the error that says of a machine or a volume that it is not there.
+func NotFound(missing string) error {
+	if missing == VolumeMissing {
+		return fault.New(fault.NotFound, VolumeMissing, "volume not found")
+	}
+	return fault.New(fault.NotFound, MachineMissing, "machine not found")
+}
+
+// homeOf returns the worker that has a machine or a volume, as far as the fleet knows.
+func (d *Directory) homeOf(id, missing string) (cluster.WorkerID, bool) {
+	s := d.Fleet.Snapshot()
+	if missing == MachineMissing {
+		return s.Home(id)
+	}
+	for w := range s.Workers() {
+		if _, has := w.Record.Volumes[id]; has {
+			return w.ID, true
+		}
+	}
+	return "", false
+}
+
+// Found is a machine and its worker.
+type Found struct {
+	Worker  Worker
+	Machine *machine.Machine
+}
+
+// Find returns a machine and its worker. Of a worker that cannot be asked the machine is as it was last told, with
+// host_status "unreachable".
+func (d *Directory) Find(ctx context.Context, app, id string) (Found, error) {
+	f, silent, err := d.FindSurely(ctx, app, id)
+	if len(silent) > 0 {
+		return f, d.Nowhere(MachineMissing, silent)
+	}
+	if x, known := d.Fleet.Snapshot().Machine(id); known && x.App == app && NoAnswer(err) && ctx.Err() == nil {
+		if w, there := d.Worker(x.Worker); there {
+			return Found{w, x.LastKnown(d.silence(x.Worker))}, nil
+		}
+	}
+	return f, err
+}
+
+// silence returns for how long a worker that cannot be asked has not been heard; 0 where nobody knows.
+func (d *Directory) silence(id cluster.WorkerID) time.Duration {
+	since, _ := d.Contact.Lost(id)
+	if x, known := d.Fleet.Snapshot().Worker(id); known && !x.Reachable() && !x.Since.IsZero() &&
+		(since.IsZero() || x.Since.Before(since)) {
+		since = x.Since
+	}
+	if since.IsZero() {
+		return 0
+	}
+	return max(time.Since(since), time.Millisecond)
+}
+
+// FindSurely is Find for who acts on NotFound: where a worker could not be asked, it is returned, whatever is known.
+func (d *Directory) FindSurely(ctx context.Context, app, id string) (Found, []Unanswered, error) {
+	return search(ctx, d, app, id, MachineMissing, func(w Worker) (Found, error) {
+		m, err := w.Machine(ctx, app, id)
+		return Found{w, m}, err
+	})
+}
+
+// Holder returns the id of the machine of an app that has a name, "" where none has. Of a machine that was just made,
+// only its worker knows whether it is still there.
+func (d *Directory) Holder(ctx context.Context, app, name string) string {
+	m, taken := d.Fleet.Snapshot().Named(app, name)
+	if !taken {
+		return ""
+	}
+	if !m.Granted.IsZero() {
+		if x, err := d.Find(ctx, app, m.ID); err != nil || x.Machine.State == machine.Destroyed {
+			return ""
+		}
+	}
+	return m.ID
+}
+
+// Outlived reports whether a machine was destroyed before its app was made: it was of another app of that name, which
+// somebody else may have had.
+func (d *Directory) Outlived(app string, m *machine.Machine) bool {
+	a, err := d.Apps.App(app)
+	at, bad := time.Parse(time.RFC3339, m.UpdatedAt)
+	return err == nil && (bad != nil || at.Before(a.CreatedAt))
+}
+
+// View returns the records of the workers that can be asked, as they are known here.
+func (d *Directory) View() cluster.View { return d.Fleet.Snapshot().View() }
+
+// WorkerAt returns a worker and its region; nil where it is gone.
+func (d *Directory) WorkerAt(id cluster.WorkerID) (w Worker, region string) {
+	if x, known := d.Fleet.Snapshot().Worker(id); known {
+		region = string(x.Record.Region)
+	}
+	w, _ = d.Worker(id)
+	return w, region
+}

@@ -1,0 +1,117 @@
+package find
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/machine"
+)
+
+// fewWorkers is how many workers are all asked for a list of machines, so that it has what another member made a moment ago, for
+// which no answer waits. Of more only those are asked that the fleet says have something.
+const fewWorkers = 16
+
+// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this process, and
+// where there are few all that can be heard. Of destroyed machines the fleet knows nothing, so for them it is all workers.
+func (d *Directory) having(app string, destroyed bool) []Worker {
+	if app == "" || destroyed {
+		return d.Workers()
+	}
+	now, has := d.Fleet.Snapshot(), map[cluster.WorkerID]bool{}
+	for _, id := range now.WorkersOf(app) {
+		has[id] = true
+	}
+	few := now.Len() <= fewWorkers
+	return d.Those(func(x *fleet.Worker) bool { return x.Own || has[x.ID] || few && x.Reachable() })
+}
+
+// MayHave reports whether a worker is known to have machines of an app, or volumes of it.
+func (d *Directory) MayHave(id cluster.WorkerID, app string) bool {
+	s := d.Fleet.Snapshot()
+	for range s.MachinesAt(id, app) {
+		return true
+	}
+	x, known := s.Worker(id)
+	return known && x.Record.VolumesOf[app] > 0
+}
+
+// Machines lists all machines as their workers tell of them, and the workers that could not be asked.
+func (d *Directory) Machines(ctx context.Context) ([]*machine.Machine, []Unanswered, error) {
+	return gather(d, d.Workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) },
+		func(cluster.WorkerID) []*machine.Machine { return nil })
+}
+
+// Volumes lists an app's volumes, "" for all, of the workers that have any, and those that could not be asked.
+func (d *Directory) Volumes(ctx context.Context, app string) ([]machine.Volume, []Unanswered, error) {
+	return gather(d, d.WithVolumes(app), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
+		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
+}
+
+// WithVolumes returns the workers that have volumes of an app, "" for any, or may have. Of a volume that was made a moment ago
+// the fleet knows, also at another member: see broker.Options.Agree.
+func (d *Directory) WithVolumes(app string) []Worker {
+	return d.Those(func(x *fleet.Worker) bool {
+		has := len(x.Record.Volumes)
+		if app != "" {
+			has = x.Record.VolumesOf[app]
+		}
+		return x.Own || !x.Reported || has > 0
+	})
+}
+
+// lister is a worker that keeps its machines as JSON while they are listed: each is encoded once for each change.
+type lister interface {
+	Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler]
+}
+
+// Listed is a machine of a list, with what returns its JSON.
+type Listed struct {
+	*machine.Machine
+	Text json.Marshaler
+}
+
+// Plain is a machine that is encoded when it is written.
+type Plain machine.Machine
+
+// MarshalJSON encodes the machine.
+func (m *Plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
+
+// Listing lists an app's machines, "" for all, for who writes them as JSON: those that keep wants. It also returns the
+// workers that could not be asked, for which what they last told stands in.
+func (d *Directory) Listing(
+	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
+) ([]Listed, []Unanswered, error) {
+	ask := func(w Worker) ([]Listed, error) {
+		var out []Listed
+		if l, keeps := w.(lister); keeps {
+			for m, text := range l.Listing(app, destroyed) {
+				if keep(m) {
+					out = append(out, Listed{m, text})
+				}
+			}
+			return out, nil
+		}
+		ms, err := w.Machines(ctx, app, destroyed)
+		return plainly(ms, keep), err
+	}
+	return gather(d, d.having(app, destroyed), ask, func(id cluster.WorkerID) []Listed {
+		var known []*machine.Machine
+		for x := range d.Fleet.Snapshot().MachinesAt(id, app) {
+			known = append(known, x.LastKnown(d.silence(id)))
+		}
+		return plainly(known, keep)
+	})
+}
+
+// plainly lists those machines that keep wants.
+func plainly(ms []*machine.Machine, keep func(*machine.Machine) bool) (out []Listed) {
+	for _, m := range ms {
+		if keep(m) {
+			out = append(out, Listed{m, (*Plain)(m)})
+		}
+	}
+	return out
+}
