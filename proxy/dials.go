@@ -2,19 +2,32 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"net"
+	"net/http"
 	"sync"
 
+	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// dials bounds the connections that are made at once to one end. Each costs both ends more than a request over one that
-// is there, so of a burst most wait for a moment, and find one that another request has come back on.
+// dials sends requests over kept connections, and bounds those that are made at once to one end. Each costs both ends more
+// than a request over one that is there, so of a burst most wait for a moment, and find one that another request has come
+// back on.
 type dials struct {
 	conns *hop.Conns
 	most  int // that are made at once to one end
 
 	mu sync.Mutex
 	by map[string]*line
+}
+
+// end is what a request is sent to.
+type end interface {
+	// dial makes a new connection.
+	dial(ctx context.Context) (net.Conn, error)
+	// goesOver says which connection the request goes over now.
+	goesOver(c net.Conn)
 }
 
 // line is who makes connections to one end now, and who waits for that.
@@ -29,8 +42,44 @@ const (
 	ownDials = 32 // to one port of a machine of this host
 )
 
+// maxStale bounds the kept connections that one request finds closed.
+const maxStale = 3
+
+// exchange sends a request over a kept connection of a key, or a new one where there is none, or the kept one turned out
+// to be closed before anything was done with the request.
+func (d *dials) exchange(ctx context.Context, w http.ResponseWriter, r *hop.Request, key string,
+	to end) (res hop.Result, err error) {
+	for tries := 0; ; tries++ {
+		var c *hop.Conn
+		if tries == 0 { // else it is a new one's turn: the others may be as old
+			if r.IsRepeatable() {
+				c = d.conns.GetToAsk(key, r.Whose)
+			} else {
+				c = d.conns.GetFor(key, r.Whose, true)
+			}
+		}
+		if c == nil {
+			if c, err = d.connect(ctx, key, to); err != nil {
+				return hop.Result{}, err
+			}
+		}
+		to.goesOver(c.Conn)
+		used := c.Used()
+		res, err = hop.Exchange(w, r, c)
+		if res.Reusable {
+			d.conns.Put(c)
+		} else {
+			d.conns.Discard(c)
+		}
+		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale ||
+			errors.Is(err, silence.Err) {
+			return res, err
+		}
+	}
+}
+
 // connect returns a connection of a key: a new one, or one that has become free meanwhile.
-func (d *dials) connect(ctx context.Context, key string, dial func() (*hop.Conn, error)) (*hop.Conn, error) {
+func (d *dials) connect(ctx context.Context, key string, to end) (*hop.Conn, error) {
 	l := d.enter(key)
 	defer d.leave(key, l)
 	select {
@@ -42,7 +91,11 @@ func (d *dials) connect(ctx context.Context, key string, dial func() (*hop.Conn,
 	if c := d.conns.Get(key, true); c != nil {
 		return c, nil
 	}
-	return dial()
+	c, err := to.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hop.NewConn(key, c), nil
 }
 
 func (d *dials) enter(key string) *line {

@@ -3,8 +3,6 @@ package proxy
 import (
 	"context"
 	"time"
-
-	"github.com/soukhq/souk/machine"
 )
 
 // Drain has a machine of this process get no more requests until its next start, and returns when those that it has are
@@ -52,15 +50,4 @@ func (o *owner) awaited(id string) (n int) {
 		}
 	}
 	return n
-}
-
-// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened again, whatever
-// is on its way.
-func lastUp(m *machine.Machine) string {
-	for _, e := range m.Events {
-		if e.Type == "start" {
-			return e.ID
-		}
-	}
-	return ""
 }

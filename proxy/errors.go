@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/proxy/hop"
 )
 
 // refusalOf says why a request is refused, and what to do.
@@ -125,4 +126,25 @@ func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code in
 		_, _ = w.Write(body) // who asked may be gone
 	}
 	return code
+}
+
+// badAnswer says of a machine that its answer cannot be passed on.
+func badAnswer(err error, machine string) error {
+	if errors.Is(err, hop.ErrLargeHead) {
+		return fault.Wrap(err, fault.Unavailable, "bad_answer",
+			"machine %s answers with a head of more than %d bytes, which is all that is read of one", machine,
+			hop.MaxHead)
+	}
+	return fault.Wrap(err, fault.Unavailable, "bad_answer",
+		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
+}
+
+// haltedError is what becomes of a request that endHalted has ended. One that is repeatable goes to another machine.
+func haltedError(machine string, repeatable bool) error {
+	err := error(fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program "+
+		"is stopped by a signal; souk signal %s --signal SIGCONT has it go on", machine, machine))
+	if repeatable {
+		err = &correction{routing.NoAnswer, err}
+	}
+	return err
 }

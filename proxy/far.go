@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +41,7 @@ type farOwners struct {
 	reach Far
 	conns hop.Conns
 	dials dials
+	h2    h2Clients
 
 	mu      sync.Mutex
 	returns map[cluster.WorkerID]time.Time // until when the successor of a member that is leaving is waited for
@@ -86,16 +86,14 @@ func fellSilent(id cluster.WorkerID, r *hop.Request, err error) error {
 		"member %s fell silent with the request under way; nobody knows whether it was carried out", id)
 }
 
-// connect returns a connection to a member: a new one, or one that has become free meanwhile.
-func (f *farOwners) connect(ctx context.Context, id cluster.WorkerID, key string) (*hop.Conn, error) {
-	return f.dials.connect(ctx, key, func() (*hop.Conn, error) {
-		raw, err := f.dial(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return hop.NewConn(key, raw), nil
-	})
+// farEnd is a member that a request is sent to.
+type farEnd struct {
+	*farOwners
+	id cluster.WorkerID
 }
+
+func (e farEnd) dial(ctx context.Context) (net.Conn, error) { return e.farOwners.dial(ctx, e.id) }
+func (farEnd) goesOver(net.Conn)                            {}
 
 func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
 	if f.reach == nil {
@@ -124,24 +122,21 @@ const farTime = 5 * time.Second // for a connection to another member
 
 // carry sends a request to the owner of a machine. A connection that breaks before an answer says nothing of what
 // became of the request, so it is not sent elsewhere, unless it was a kept one that was closed at the other end.
-func (f *farOwners) carry(
-	ctx context.Context,
-	w http.ResponseWriter,
-	r *hop.Request,
-	b *backend,
-) (hop.Result, error) {
+func (f *farOwners) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result, error) {
+	if b.h2 {
+		return hop.RoundTrip(w, r, f.h2.to(b, func(ctx context.Context) (net.Conn, error) {
+			return f.tunnel(ctx, b.worker, b.Target, false)
+		}))
+	}
 	r.Header += farTime
-	key := "@" + string(b.worker)
-	res, err := overKept(&f.conns, key, w, r, func(*hop.Conn) {},
-		func() (*hop.Conn, error) { return f.connect(ctx, b.worker, key) })
+	res, err := f.dials.exchange(ctx, w, r, "@"+string(b.worker), farEnd{f, b.worker})
 	if _, said := errors.AsType[*correction](err); !said && err != nil && f.noteLost(b.worker, err) && res.Code == 0 {
 		err = fellSilent(b.worker, r, err)
 	}
 	return res, err
 }
 
-// corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over
-// HTTP/2
+// corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over HTTP/2
 // a machine is asked through a tunnel, so all answers are the machine's.
 func (x *exchange) corrected(b *backend, resp *http.Response) error {
 	if b.own || b.h2 || len(resp.Header[correctHeader])+len(resp.Header[failHeader]) == 0 {
@@ -165,23 +160,10 @@ func correctionOf(resp *http.Response) error {
 	return &correction{routing.Correction(kind), problemOf(resp)}
 }
 
-// problem is an error between members.
-type problem struct {
-	Kind fault.Kind `json:"kind"`
-	Code string     `json:"code"`
-	Text string     `json:"text"`
-	// After is when to come again, nanoseconds; 0: nobody knows.
-	After time.Duration `json:"after_ns,omitempty"`
-}
-
 func problemOf(resp *http.Response) error {
 	var q problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&q); err != nil || q.Text == "" {
-		return fault.New(
-			fault.Unavailable,
-			"unreachable",
-			"the member that has the machine does not take the request",
-		)
+		return fault.New(fault.Unavailable, "unreachable", "the member that has the machine does not take the request")
 	}
 	return &fault.Error{Kind: q.Kind, Code: q.Code, Text: q.Text, RetryAfter: q.After}
 }
@@ -212,15 +194,8 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 		hop.Field{Name: askHeader, Value: askWake})
 	if err != nil {
 		c.Close()
-		return Phases{}, fault.Wrap(
-			err,
-			fault.Unavailable,
-			"unreachable",
-			"member %s did not say whether machine %s "+
-				"could be woken",
-			id,
-			t.Machine,
-		)
+		return Phases{}, fault.Wrap(err, fault.Unavailable, "unreachable",
+			"member %s did not say whether machine %s could be woken", id, t.Machine)
 	}
 	defer func() {
 		if hop.Drained(resp) {
@@ -269,140 +244,4 @@ func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Targe
 		return nil, correctionOf(resp)
 	}
 	return c.Rest(), nil
-}
-
-// String names a target as Souk-To does.
-func (t Target) String() string { return t.App + " " + t.Machine + " " + strconv.Itoa(t.Port) }
-
-func targetOf(h http.Header) (t Target, err error) {
-	v := h.Get(toHeader)
-	parts := strings.Split(v, " ")
-	if len(v) > toLimit || len(parts) != 3 {
-		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
-	}
-	t.App, t.Machine = parts[0], parts[1]
-	if t.Port, err = strconv.Atoi(parts[2]); err != nil {
-		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
-	}
-	return t, nil
-}
-
-// Members serves what other members' proxies send here for machines of this process. Its caller has checked who they are.
-type Members struct{ p *Proxy }
-
-// Members returns what serves the proxies of other members.
-func (p *Proxy) Members() Members { return Members{p} }
-
-// Goodbye returns the answer that nothing more is taken here, head and body.
-func (m Members) Goodbye() []byte {
-	return []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n" +
-		correctHeader + ": " + isLeaving + "\r\n\r\n")
-}
-
-// ServeHTTP serves one request.
-func (m Members) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p := m.p
-	if !p.members.enter() {
-		w.Header().Set("Connection", "close")
-		w.Header().Set("Content-Length", "0")
-		w.Header().Set(correctHeader, isLeaving)
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	defer p.members.leave()
-	p.serveMember(w, r)
-}
-
-func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
-	t, err := targetOf(r.Header)
-	if err != nil {
-		correct(w, err)
-		return
-	}
-	if r.Header.Get(askHeader) == askWake {
-		phases, err := p.owner.wake(r.Context(), t)
-		if err != nil {
-			correct(w, err)
-			return
-		}
-		raw, _ := json.Marshal(phases) // numbers can be
-		w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
-		_, _ = w.Write(raw)
-		return
-	}
-	if r.Method == http.MethodConnect {
-		p.tunnel(w, r, t)
-		return
-	}
-	b := &backend{Target: t, own: true, conn: connKey(t.Machine, t.Port), idle: idleTime}
-	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle, Whose: r.Header.Get(whoseHeader),
-		Answer: func(resp *http.Response) error { dropSouk(resp.Header); return nil }}
-	res, err := p.carry(r.Context(), w, req, b)
-	switch {
-	case err == nil:
-	case res.Code != 0 || r.Context().Err() != nil:
-		panic(http.ErrAbortHandler)
-	default:
-		if _, is := errors.AsType[*correction](err); !is && errors.Is(err, hop.ErrAnswer) {
-			err = badAnswer(err, t.Machine)
-		}
-		correct(w, err)
-	}
-}
-
-// farIdle is how long an owner waits for a machine that another entry asks: that one's own patience ends first.
-const farIdle = time.Hour
-
-func isTo(name string) bool { return name == toHeader || name == whoseHeader }
-
-// correct tells another entry why a machine was not asked, or did not answer.
-func correct(w http.ResponseWriter, err error) {
-	q := problem{Kind: fault.Unavailable, Code: "bad_answer",
-		Text: "the machine broke off, or what it answers is no HTTP"}
-	if f, is := errors.AsType[*fault.Error](err); is {
-		q = problem{f.Kind, f.Code, f.Text, f.RetryAfter}
-	}
-	if c, is := errors.AsType[*correction](err); is {
-		w.Header().Set(correctHeader, strconv.Itoa(int(c.kind)))
-	} else {
-		w.Header().Set(failHeader, q.Code)
-	}
-	raw, _ := json.Marshal(q) // strings can be
-	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(raw)
-}
-
-// failHeader says that the owner asked the machine, and had no answer of it.
-const failHeader = "Souk-Failed"
-
-// tunnel makes a connection one to a machine.
-func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
-	m, v, err := p.owner.enter(r.Context(), t)
-	if err != nil {
-		correct(w, err)
-		return
-	}
-	defer p.owner.leave(v)
-	c, err := p.owner.dial(r.Context(), m, t.Port)
-	if err != nil {
-		correct(w, err)
-		return
-	}
-	defer c.Close()
-	p.owner.over(v, func() net.Conn { return c })
-	if r.Header.Get(askHeader) == askRaw {
-		p.owner.upgraded(v)
-	}
-	client, ahead, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		correct(w, err)
-		return
-	}
-	defer client.Close()
-	_ = client.SetDeadline(time.Time{})
-	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
-		return
-	}
-	hop.Pipe(hop.Half{Conn: client, Ahead: ahead.Reader}, hop.Half{Conn: c})
 }

@@ -2,11 +2,8 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"time"
-
-	"github.com/soukhq/souk/core/routing"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/proxy/hop"
 )
 
 // haltedAfter is how long a request waits for the head of its answer before it is looked whether what listens at the
@@ -31,7 +28,7 @@ func (o *owner) endHalted(ctx context.Context, now time.Time) {
 		for v := range o.gate(id).visits {
 			if v.waits(now) && v.port == port {
 				v.halted.Store(true)
-				v.conn().Close()
+				v.connection().Close()
 			}
 		}
 		o.mu.Unlock()
@@ -59,7 +56,7 @@ func (o *owner) slow(now time.Time) map[string]int {
 
 // waits reports whether a request has waited for long for the head of its answer. It is called with the owner's lock.
 func (v *visit) waits(now time.Time) bool {
-	return !v.raw && !v.head.Load() && v.conn != nil && now.Sub(v.began) >= haltedAfter
+	return !v.raw && !v.head.Load() && v.connection() != nil && now.Sub(v.began) >= haltedAfter
 }
 
 func (o *owner) isHalted(ctx context.Context, id string, port int) bool {
@@ -71,15 +68,5 @@ func (o *owner) isHalted(ctx context.Context, id string, port int) bool {
 	return false
 }
 
-// ended returns the error of a visit that endHalted has ended, else err. What may be sent twice goes to another machine.
-func (v *visit) ended(r *hop.Request, err error) error {
-	if !v.halted.Load() {
-		return err
-	}
-	err = fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program is "+
-		"stopped by a signal; souk signal %s --signal SIGCONT has it go on", v.machine, v.machine)
-	if r.IsRepeatable() {
-		err = &correction{routing.NoAnswer, err}
-	}
-	return err
-}
+// errHalted is the end of a visit that endHalted has ended.
+var errHalted = errors.New("the machine is stopped by a signal")

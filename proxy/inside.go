@@ -19,7 +19,6 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/proxy/hop"
 )
 
 // Inside is what a connection of a machine of this host asks for: a port of an app, or of one of its groups, that is a
@@ -197,28 +196,20 @@ func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
 		key: key{app: to.App, inside: inside{to.Port, to.Group, to.From}},
 		r:   &http.Request{Proto: "tcp", Host: net.JoinHostPort(name+".souk", strconv.Itoa(to.Port)), URL: noURL}}
 	defer d.p.record(x)
-	g, c, err := x.connectInside(ctx, to)
+	err = x.p.admits(to)
+	if err == nil {
+		err = x.connect(ctx, routing.Ask{Not: x.p.besides(x.key, to.Machine)}, func(c net.Conn) {
+			x.pipe(client, c)
+			client.Close()
+		})
+	}
 	if x.err = err; err != nil {
 		f := fault.As(err)
 		x.code = statusOf(f)
 		d.log.Warn("a connection of a machine to another is refused", "from", to.From, "machine", to.Machine,
 			"to", x.r.Host, "why", f.Text)
 		reset(client)
-		return
 	}
-	defer g.done()
-	defer c.Close()
-	x.code, x.first = http.StatusOK, time.Now()
-	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: c})
-	client.Close()
-}
-
-// connectInside connects to a machine that lets in who asks.
-func (x *exchange) connectInside(ctx context.Context, to Inside) (*grant, net.Conn, error) {
-	if err := x.p.admits(to); err != nil {
-		return nil, nil, err
-	}
-	return x.connect(ctx, routing.Ask{Not: x.p.besides(x.key, to.Machine)})
 }
 
 // admits returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is about to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,9 @@ type Target struct {
 	Port    int // inside
 }
 
+// connKey names the connections to a port of a machine.
+func connKey(id string, port int) string { return id + ":" + strconv.Itoa(port) }
+
 // correction is the owner's word that a request was not taken.
 type correction struct {
 	kind routing.Correction
@@ -50,6 +54,7 @@ type owner struct {
 	workers []Worker
 	conns   hop.Conns
 	dials   dials
+	h2      h2Clients
 	report  func(machine string, load int)
 	dialer  reach.Dialer
 
@@ -61,13 +66,12 @@ type owner struct {
 
 // gate is what passes to one machine.
 type gate struct {
-	load    int
-	visits  map[*visit]struct{} // so many as load
-	looking bool                // somebody looks whether it is ready
-	since   time.Time           // when load last fell to 0
-	resting chan struct{}       // not nil: it is being stopped, as it had nothing to do; closed when that has ended
-	waking  *waking             // nil: it is not
-	leaving bool                // the start named left is being ended, or has been
+	visits  map[*visit]struct{}
+	looking bool          // somebody looks whether it is ready
+	since   time.Time     // when the last visit ended
+	resting chan struct{} // not nil: it is being stopped, as it had nothing to do; closed when that has ended
+	waking  *waking       // nil: it is not
+	leaving bool          // the start named left is being ended, or has been
 	left    string
 	port    int      // that was last seen to accept, of instance
 	of      string   // the machine's start that port was seen in
@@ -128,50 +132,33 @@ func serviceAt(c *machine.Config, port int) *machine.Service {
 	return nil
 }
 
-// enter counts a request in that is for a machine, and returns where that is. Whoever entered calls leave. An error is
-// a correction: nothing was done.
-func (o *owner) enter(ctx context.Context, t Target) (m *machine.Machine, v *visit, err error) {
-	_, m, err = o.find(ctx, t)
-	if err != nil {
-		return nil, nil, err
+// silenceOf returns for how long no byte may pass a connection of a service that is no HTTP any more.
+func silenceOf(s *machine.Service) time.Duration {
+	for _, p := range s.Ports {
+		if o := p.HTTPOptions; o != nil && o.IdleTimeout != nil && *o.IdleTimeout > 0 {
+			return time.Duration(*o.IdleTimeout) * time.Second
+		}
 	}
-	s := serviceAt(m.Config, t.Port)
-	if s == nil {
-		return nil, nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
-			"machine %s has no service at its port %d", t.Machine, t.Port)}
-	}
-	if m.State != machine.Started {
-		return nil, nil, doesNotRun(m)
-	}
-	hard := 0
-	if s.Concurrency != nil {
-		hard = s.Concurrency.HardLimit
-	}
-	o.mu.Lock()
-	g := o.gate(t.Machine)
-	var refused error
+	return silentTime
+}
+
+// admit counts a visit in, beside hard others at most (0: any number), and returns how many there are. It is called with
+// the lock.
+func (g *gate) admit(v *visit, hard int) (load int, err error) {
+	m := v.machine
 	switch {
 	case g.resting != nil || g.waking != nil:
-		refused = doesNotRun(m)
+		return 0, doesNotRun(m)
 	case !m.Ready():
-		refused = isNotFit(m)
+		return 0, isNotFit(m)
 	case g.leaving && g.left == lastUp(m):
-		refused = isStopped(m)
-	case hard > 0 && g.load >= hard:
-		refused = &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
-			"machine %s has %d of %d requests", t.Machine, g.load, hard)}
-	default:
-		v = newVisit(t.Machine, s)
-		g.load++
-		g.visits[v] = struct{}{}
+		return 0, isStopped(m)
+	case hard > 0 && len(g.visits) >= hard:
+		return 0, &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
+			"machine %s has %d of %d requests", m.ID, len(g.visits), hard)}
 	}
-	load := g.load
-	o.mu.Unlock()
-	if refused != nil {
-		return nil, nil, refused
-	}
-	o.report(t.Machine, load)
-	return m, v, nil
+	g.visits[v] = struct{}{}
+	return len(g.visits), nil
 }
 
 func doesNotRun(m *machine.Machine) error {
@@ -189,17 +176,15 @@ func isStopped(m *machine.Machine) error {
 		"machine %s is being stopped", m.ID)}
 }
 
-// leave is the end of what entered.
-func (o *owner) leave(v *visit) {
-	o.mu.Lock()
-	g := o.gate(v.machine)
-	delete(g.visits, v)
-	if g.load--; g.load == 0 {
-		g.since = time.Now()
+// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened again, whatever
+// is on its way.
+func lastUp(m *machine.Machine) string {
+	for _, e := range m.Events {
+		if e.Type == "start" {
+			return e.ID
+		}
 	}
-	load := g.load
-	o.mu.Unlock()
-	o.report(v.machine, load)
+	return ""
 }
 
 // gate returns a machine's. It is called with the lock.
@@ -212,7 +197,7 @@ func (o *owner) gate(machine string) *gate {
 	return g
 }
 
-// dial connects to a machine that was entered. That nothing listens means that it is not ready, or never will be: then
+// dial connects to a machine that is visited. That nothing listens means that it is not ready, or never will be: then
 // whoever wants it has it woken, which waits for that.
 func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	c, err := o.dialer.Try(ctx, m, port)
@@ -261,7 +246,7 @@ func (o *owner) forget(kept func(machine string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, g := range o.gates {
-		if g.load == 0 && g.waking == nil && g.resting == nil && !kept(id) {
+		if len(g.visits) == 0 && g.waking == nil && g.resting == nil && !kept(id) {
 			delete(o.gates, id)
 			o.conns.Drop(id)
 		}
@@ -291,7 +276,7 @@ func (o *owner) rest(ctx context.Context, t Target, suspend bool) error {
 	}
 	o.mu.Lock()
 	g := o.gate(t.Machine)
-	if busy, _ := g.busy(time.Now()); busy > 0 || g.waking != nil || g.resting != nil {
+	if !g.idle() {
 		o.mu.Unlock()
 		return nil
 	}

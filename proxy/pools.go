@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,8 +76,6 @@ type backend struct {
 
 	answers *answers // what its config sets in answers; nil: nothing
 }
-
-func connKey(id string, port int) string { return id + ":" + strconv.Itoa(port) }
 
 // pool is a routing.Pool with its lock, its clock and those who wait.
 type pool struct {
@@ -284,16 +281,6 @@ func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
 		}
 	}
 	return h2, idle
-}
-
-// silenceOf returns for how long no byte may pass a connection of a service that is no HTTP any more.
-func silenceOf(s *machine.Service) time.Duration {
-	for _, p := range s.Ports {
-		if o := p.HTTPOptions; o != nil && o.IdleTimeout != nil && *o.IdleTimeout > 0 {
-			return time.Duration(*o.IdleTimeout) * time.Second
-		}
-	}
-	return silentTime
 }
 
 // do carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the

@@ -82,7 +82,6 @@ type Proxy struct {
 	owner   *owner
 	far     *farOwners
 	pools   pools
-	h2      h2Clients
 	doors   doors
 	shown   shownCerts
 	metrics *metrics
@@ -138,8 +137,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 }
 
 // The pace at which those are looked at who wait: as soon as the fleet has changed, but not more often than
-// followEvery,
-// and where nothing changes each tickEvery, since a machine that had no place for a request is asked again.
+// followEvery, and where nothing changes each tickEvery, since a machine that had no place for a request is asked again.
 const (
 	followEvery = 2 * time.Millisecond
 	tickEvery   = 50 * time.Millisecond
@@ -195,7 +193,8 @@ func (p *Proxy) tidy(ctx context.Context) {
 		p.owner.conns.Sweep()
 		p.far.conns.Sweep()
 		p.owner.closeSilent()
-		p.h2.sweep()
+		p.owner.h2.sweep()
+		p.far.h2.sweep()
 		now := time.Now()
 		p.pools.drop(func(x *pool) bool {
 			x.mu.Lock()

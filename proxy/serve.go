@@ -12,7 +12,6 @@ import (
 
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/proxy/hop"
 )
 
@@ -242,94 +241,10 @@ func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
 	return badAnswer(err, b.Machine)
 }
 
-// badAnswer says of a machine that its answer cannot be passed on.
-func badAnswer(err error, machine string) error {
-	if errors.Is(err, hop.ErrLargeHead) {
-		return fault.Wrap(err, fault.Unavailable, "bad_answer",
-			"machine %s answers with a head of more than %d bytes, which is all that is read of one", machine,
-			hop.MaxHead)
-	}
-	return fault.Wrap(err, fault.Unavailable, "bad_answer",
-		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
-}
-
 // carry sends a request to a machine of this process, or to the member that has it.
 func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result, error) {
-	switch {
-	case !b.own && b.h2:
-		return hop.RoundTrip(w, r, p.h2.to(b, func(ctx context.Context) (net.Conn, error) {
-			return p.far.tunnel(ctx, b.worker, b.Target, false)
-		}))
-	case !b.own:
-		return p.far.carry(ctx, w, r, b)
+	if b.own {
+		return p.owner.carry(ctx, w, r, b)
 	}
-	m, v, err := p.owner.enter(ctx, b.Target)
-	if err != nil {
-		return hop.Result{}, err
-	}
-	defer p.owner.leave(v)
-	answer := r.Answer
-	r.Answer = func(resp *http.Response) error {
-		v.head.Store(true)
-		if resp.StatusCode == http.StatusSwitchingProtocols {
-			p.owner.upgraded(v)
-		}
-		return answer(resp)
-	}
-	if b.h2 {
-		client := p.h2.to(b, func(ctx context.Context) (net.Conn, error) { return p.owner.dial(ctx, m, b.Port) })
-		p.owner.over(v, client.newest)
-		res, err := hop.RoundTrip(w, r, client)
-		return res, v.ended(r, err)
-	}
-	use := func(c *hop.Conn) { p.owner.over(v, func() net.Conn { return c.Conn }) }
-	res, err := overKept(&p.owner.conns, b.conn, w, r, use, func() (*hop.Conn, error) {
-		if err := v.ended(r, nil); err != nil { // another connection is of no more use
-			return nil, err
-		}
-		return p.owner.dials.connect(ctx, b.conn, func() (*hop.Conn, error) {
-			c, err := p.owner.dial(ctx, m, b.Port)
-			if err != nil {
-				return nil, err
-			}
-			return hop.NewConn(b.conn, c), nil
-		})
-	})
-	return res, v.ended(r, err)
-}
-
-// maxStale bounds the kept connections that one request finds closed.
-const maxStale = 3
-
-// overKept sends a request over a kept connection, or a new one where there is none, or the kept one turned out to be
-// closed before anything was done with the request.
-func overKept(k *hop.Conns, key string, w http.ResponseWriter, r *hop.Request, use func(*hop.Conn),
-	dial func() (*hop.Conn, error)) (res hop.Result, err error) {
-	for tries := 0; ; tries++ {
-		var c *hop.Conn
-		if tries == 0 { // else it is a new one's turn: the others may be as old
-			if r.IsRepeatable() {
-				c = k.GetToAsk(key, r.Whose)
-			} else {
-				c = k.GetFor(key, r.Whose, true)
-			}
-		}
-		if c == nil {
-			if c, err = dial(); err != nil {
-				return hop.Result{}, err
-			}
-		}
-		use(c)
-		used := c.Used()
-		res, err = hop.Exchange(w, r, c)
-		if res.Reusable {
-			k.Put(c)
-		} else {
-			k.Discard(c)
-		}
-		if err == nil || !res.Unsent || !used || r.Context().Err() != nil || tries > maxStale ||
-			errors.Is(err, silence.Err) {
-			return res, err
-		}
-	}
+	return p.far.carry(ctx, w, r, b)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 	"github.com/soukhq/souk/proxy/proxyproto"
 )
+
+var noURL = &url.URL{} //nolint:gochecknoglobals // a constant
 
 var errNoTLS = fault.New(fault.Precondition, "no_tls", //nolint:gochecknoglobals // a constant
 	"a service wants its port over TLS, and this proxy has no certificates")
@@ -48,24 +51,23 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 		}
 		_ = client.SetDeadline(time.Time{})
 	}
-	g, c, err := x.connect(ctx, routing.Ask{Source: sourceOf(x.client)})
-	if x.err = err; err != nil {
-		x.code = statusOf(fault.As(err))
-		return
-	}
-	defer g.done()
-	defer c.Close()
-	if d.proxy != 0 {
-		if _, x.err = c.Write(proxyproto.Header(d.proxy, client.RemoteAddr(), client.LocalAddr())); x.err != nil {
-			return
+	err := x.connect(ctx, routing.Ask{Source: sourceOf(x.client)}, func(c net.Conn) {
+		if d.proxy != 0 {
+			head := proxyproto.Header(d.proxy, client.RemoteAddr(), client.LocalAddr())
+			if _, x.err = c.Write(head); x.err != nil {
+				return
+			}
 		}
+		x.pipe(client, c)
+	})
+	if err != nil {
+		x.err, x.code = err, statusOf(fault.As(err))
 	}
-	x.code, x.first = http.StatusOK, time.Now()
-	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: c})
 }
 
-// connect connects to one machine after another until one takes the connection.
-func (x *exchange) connect(ctx context.Context, ask routing.Ask) (*grant, net.Conn, error) {
+// connect connects to one machine after another until one takes the connection, and has use do with it what it likes until
+// it returns. An error says that it was not called.
+func (x *exchange) connect(ctx context.Context, ask routing.Ask, use func(net.Conn)) error {
 	until := x.holdUntil()
 	g, err := x.p.pool(x.key).acquire(ctx, until, ask)
 	for err == nil {
@@ -73,36 +75,34 @@ func (x *exchange) connect(ctx context.Context, ask routing.Ask) (*grant, net.Co
 		if g.woke != nil {
 			x.woke = g.woke
 		}
-		var c net.Conn
-		if c, err = x.p.dial(ctx, g.backend); err == nil {
-			return g, c, nil
-		}
+		err = x.p.visit(ctx, g.backend, use)
 		k, corrected := errors.AsType[*correction](err)
 		if !corrected {
 			g.done()
-			return nil, nil, err
+			return err
 		}
 		g, err = g.again(ctx, until, k)
 	}
-	return nil, nil, err
+	return err
 }
 
-// dial connects to a machine's port, here or at the member that has it. The connection counts as the machine's load
-// until it is closed.
-func (p *Proxy) dial(ctx context.Context, b *backend) (net.Conn, error) {
-	if !b.own {
-		return p.far.tunnel(ctx, b.worker, b.Target, true)
+// visit connects to a machine's port, here or at the member that has it. The connection counts as the machine's load
+// until use returns.
+func (p *Proxy) visit(ctx context.Context, b *backend, use func(net.Conn)) error {
+	if b.own {
+		return p.owner.visit(ctx, b.Target, true, use)
 	}
-	m, v, err := p.owner.enter(ctx, b.Target)
+	c, err := p.far.tunnel(ctx, b.worker, b.Target, true)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c, err := p.owner.dial(ctx, m, b.Port)
-	if err != nil {
-		p.owner.leave(v)
-		return nil, err
-	}
-	p.owner.over(v, func() net.Conn { return c })
-	p.owner.upgraded(v)
-	return &counted{Conn: c, left: func() { p.owner.leave(v) }}, nil
+	defer c.Close()
+	use(c)
+	return nil
+}
+
+// pipe leads a client's connection to a machine, until both have ended.
+func (x *exchange) pipe(client, machine net.Conn) {
+	x.code, x.first = http.StatusOK, time.Now()
+	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: machine})
 }

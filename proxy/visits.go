@@ -3,12 +3,15 @@ package proxy
 import (
 	"context"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/soukhq/souk/core/routing"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
 )
@@ -16,49 +19,155 @@ import (
 // visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock, but for those
 // that each request sets or asks for.
 type visit struct {
-	machine string
+	owner   *owner
+	gate    *gate            // which stays as long as it has visits
+	machine *machine.Machine // as it was when the visit began
 	port    int
-	stream  time.Duration   // without a byte for so long it keeps the machine up no more; 0: for however long
-	most    time.Duration   // without a byte for so long its connection is closed; 0: for however long
-	raw     bool            // it is no request, or not any more: it has no end that could be awaited
-	conn    func() net.Conn // to the machine; nil: there is none yet
+	stream  time.Duration // without a byte for so long it keeps the machine up no more; 0: for however long
+	most    time.Duration // without a byte for so long its connection is closed; 0: for however long
+	raw     bool          // it is no request, or not any more: it has no end that could be awaited
+	conn    net.Conn      // to the machine; nil: there is none yet, or it is over's
+	over    *h2Client     // whose connection it goes over; nil: over its own
 	began   time.Time
 	head    atomic.Bool // of the answer has come
 	halted  atomic.Bool // it was ended, as the machine is: see endHalted
 }
 
-func newVisit(id string, s *machine.Service) *visit {
-	v := &visit{machine: id, port: s.InternalPort, raw: !s.IsHTTP(), began: time.Now()}
+// visit connects to a machine, and has use do with the connection what it likes until it returns: that counts as the
+// machine's load. raw says that what passes is no request. An error is a correction: use was not called.
+func (o *owner) visit(ctx context.Context, t Target, raw bool, use func(net.Conn)) error {
+	v, err := o.enter(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	c, err := v.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v.goesOver(c)
+	if raw {
+		v.becomeRaw()
+	}
+	use(c)
+	return nil
+}
+
+// carry sends a request to a machine. It is a visit as long as that lasts.
+func (o *owner) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (res hop.Result,
+	err error) {
+	v, err := o.enter(ctx, b.Target)
+	if err != nil {
+		return res, err
+	}
+	defer v.leave()
+	answer := r.Answer
+	r.Answer = func(resp *http.Response) error {
+		v.head.Store(true)
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			v.becomeRaw()
+		}
+		return answer(resp)
+	}
+	if b.h2 {
+		m := v.machine // the visit may be over long before the client
+		client := o.h2.to(b, func(ctx context.Context) (net.Conn, error) { return o.dial(ctx, m, b.Port) })
+		o.mu.Lock()
+		v.over = client
+		o.mu.Unlock()
+		res, err = hop.RoundTrip(w, r, client)
+	} else {
+		res, err = o.dials.exchange(ctx, w, r, b.conn, v)
+	}
+	if v.halted.Load() {
+		err = haltedError(v.machine.ID, r.IsRepeatable())
+	}
+	return res, err
+}
+
+// enter begins a visit, which leave ends. An error is a correction: nothing was done.
+func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
+	_, m, err := o.find(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	s := serviceAt(m.Config, t.Port)
+	if s == nil {
+		return nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
+			"machine %s has no service at its port %d", t.Machine, t.Port)}
+	}
+	if m.State != machine.Started {
+		return nil, doesNotRun(m)
+	}
+	v := &visit{owner: o, machine: m, port: t.Port, raw: !s.IsHTTP(), began: time.Now()}
 	if s.IdleStream != nil {
 		v.stream = s.IdleStream.Duration
 	}
 	if s.IsHTTP() {
 		v.most = silenceOf(s)
 	}
-	return v
-}
-
-// over says which connection a visit goes over.
-func (o *owner) over(v *visit, conn func() net.Conn) {
+	hard := 0
+	if s.Concurrency != nil {
+		hard = s.Concurrency.HardLimit
+	}
 	o.mu.Lock()
-	v.conn = conn
+	v.gate = o.gate(m.ID)
+	load, err := v.gate.admit(v, hard)
 	o.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	o.report(m.ID, load)
+	return v, nil
 }
 
-// upgraded says that a visit has become a connection of another protocol.
-func (o *owner) upgraded(v *visit) {
-	o.mu.Lock()
+// leave ends a visit.
+func (v *visit) leave() {
+	v.owner.mu.Lock()
+	delete(v.gate.visits, v)
+	load := len(v.gate.visits)
+	if load == 0 {
+		v.gate.since = time.Now()
+	}
+	v.owner.mu.Unlock()
+	v.owner.report(v.machine.ID, load)
+}
+
+// dial makes the connection of a visit.
+func (v *visit) dial(ctx context.Context) (net.Conn, error) {
+	if v.halted.Load() { // another connection is of no more use
+		return nil, errHalted
+	}
+	return v.owner.dial(ctx, v.machine, v.port)
+}
+
+// goesOver says which connection a visit goes over.
+func (v *visit) goesOver(c net.Conn) {
+	v.owner.mu.Lock()
+	v.conn = c
+	v.owner.mu.Unlock()
+}
+
+// becomeRaw says that a visit has become a connection of another protocol.
+func (v *visit) becomeRaw() {
+	v.owner.mu.Lock()
 	v.raw = true
-	o.mu.Unlock()
+	v.owner.mu.Unlock()
+}
+
+// connection returns what a visit goes over; nil: nothing yet. It is called with the lock.
+func (v *visit) connection() net.Conn {
+	if v.over != nil {
+		return v.over.newest()
+	}
+	return v.conn
 }
 
 // silent returns for how long no byte has passed a visit's connection, either way, by what the kernel keeps of it: so
 // nothing is counted where the bytes are. It is called with the lock.
 func (v *visit) silent() time.Duration {
-	if v.conn == nil {
-		return 0
-	}
-	c, is := v.conn().(syscall.Conn)
+	c, is := v.connection().(syscall.Conn)
 	if !is {
 		return 0
 	}
@@ -93,6 +202,12 @@ func (g *gate) busy(now time.Time) (n int, since time.Time) {
 	return n, since
 }
 
+// idle reports whether nothing keeps a machine from being stopped for want of requests. It is called with the lock.
+func (g *gate) idle() bool {
+	busy, _ := g.busy(time.Now())
+	return busy == 0 && g.waking == nil && g.resting == nil
+}
+
 // closeSilent closes the connections that have been silent for longer than they may be.
 func (o *owner) closeSilent() {
 	o.mu.Lock()
@@ -100,7 +215,7 @@ func (o *owner) closeSilent() {
 	for _, g := range o.gates {
 		for v := range g.visits {
 			if v.most > 0 && v.silent() > v.most {
-				v.conn().Close()
+				v.connection().Close()
 			}
 		}
 	}

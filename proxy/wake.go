@@ -85,7 +85,7 @@ func (o *owner) ripen(ctx context.Context, t Target) error {
 	}
 	o.mu.Lock()
 	g := o.gate(t.Machine)
-	if busy, _ := g.busy(time.Now()); busy > 0 || g.waking != nil || g.resting != nil {
+	if !g.idle() {
 		o.mu.Unlock()
 		return nil
 	}

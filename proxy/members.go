@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/proxy/hop"
+)
+
+// Members serves what other members' proxies send here for machines of this process. Its caller has checked who they are.
+type Members struct{ p *Proxy }
+
+// Members returns what serves the proxies of other members.
+func (p *Proxy) Members() Members { return Members{p} }
+
+// Goodbye returns the answer that nothing more is taken here, head and body.
+func (m Members) Goodbye() []byte {
+	return []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n" +
+		correctHeader + ": " + isLeaving + "\r\n\r\n")
+}
+
+// ServeHTTP serves one request.
+func (m Members) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := m.p
+	if !p.members.enter() {
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Content-Length", "0")
+		w.Header().Set(correctHeader, isLeaving)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	defer p.members.leave()
+	p.serveMember(w, r)
+}
+
+func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
+	t, err := targetOf(r.Header)
+	if err != nil {
+		correct(w, err)
+		return
+	}
+	if r.Header.Get(askHeader) == askWake {
+		phases, err := p.owner.wake(r.Context(), t)
+		if err != nil {
+			correct(w, err)
+			return
+		}
+		raw, _ := json.Marshal(phases) // numbers can be
+		w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+		_, _ = w.Write(raw)
+		return
+	}
+	if r.Method == http.MethodConnect {
+		p.tunnel(w, r, t)
+		return
+	}
+	b := &backend{Target: t, own: true, conn: connKey(t.Machine, t.Port), idle: idleTime}
+	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle, Whose: r.Header.Get(whoseHeader),
+		Answer: func(resp *http.Response) error { dropSouk(resp.Header); return nil }}
+	res, err := p.owner.carry(r.Context(), w, req, b)
+	switch {
+	case err == nil:
+	case res.Code != 0 || r.Context().Err() != nil:
+		panic(http.ErrAbortHandler)
+	default:
+		if _, is := errors.AsType[*correction](err); !is && errors.Is(err, hop.ErrAnswer) {
+			err = badAnswer(err, t.Machine)
+		}
+		correct(w, err)
+	}
+}
+
+// farIdle is how long an owner waits for a machine that another entry asks: that one's own patience ends first.
+const farIdle = time.Hour
+
+func isTo(name string) bool { return name == toHeader || name == whoseHeader }
+
+// correct tells another entry why a machine was not asked, or did not answer.
+func correct(w http.ResponseWriter, err error) {
+	q := problem{Kind: fault.Unavailable, Code: "bad_answer",
+		Text: "the machine broke off, or what it answers is no HTTP"}
+	if f, is := errors.AsType[*fault.Error](err); is {
+		q = problem{f.Kind, f.Code, f.Text, f.RetryAfter}
+	}
+	if c, is := errors.AsType[*correction](err); is {
+		w.Header().Set(correctHeader, strconv.Itoa(int(c.kind)))
+	} else {
+		w.Header().Set(failHeader, q.Code)
+	}
+	raw, _ := json.Marshal(q) // strings can be
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write(raw)
+}
+
+// failHeader says that the owner asked the machine, and had no answer of it.
+const failHeader = "Souk-Failed"
+
+// tunnel makes a connection one to a machine.
+func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
+	raw := r.Header.Get(askHeader) == askRaw
+	err := p.owner.visit(r.Context(), t, raw, func(c net.Conn) {
+		client, ahead, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			correct(w, err)
+			return
+		}
+		defer client.Close()
+		_ = client.SetDeadline(time.Time{})
+		if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
+			return
+		}
+		hop.Pipe(hop.Half{Conn: client, Ahead: ahead.Reader}, hop.Half{Conn: c})
+	})
+	if err != nil {
+		correct(w, err)
+	}
+}
+
+// problem is an error between members.
+type problem struct {
+	Kind fault.Kind `json:"kind"`
+	Code string     `json:"code"`
+	Text string     `json:"text"`
+	// After is when to come again, nanoseconds; 0: nobody knows.
+	After time.Duration `json:"after_ns,omitempty"`
+}
+
+// String names a target as Souk-To does.
+func (t Target) String() string { return t.App + " " + t.Machine + " " + strconv.Itoa(t.Port) }
+
+func targetOf(h http.Header) (t Target, err error) {
+	v := h.Get(toHeader)
+	parts := strings.Split(v, " ")
+	if len(v) > toLimit || len(parts) != 3 {
+		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+	}
+	t.App, t.Machine = parts[0], parts[1]
+	if t.Port, err = strconv.Atoi(parts[2]); err != nil {
+		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+	}
+	return t, nil
+}
