@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/broadcast"
 	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait/waittest"
@@ -46,7 +47,10 @@ func haunt(t *testing.T, to ...*at) ghost {
 	return ghost{t, list, to}
 }
 
-func (g ghost) says(raw []byte) {
+// says sends a broadcast, as members send theirs.
+func (g ghost) says(body []byte) {
+	raw := broadcast.Packet{From: "ghost",
+		Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{}, body)}}.Encode()
 	for _, m := range g.to {
 		at, err := net.ResolveUDPAddr("udp", m.GossipAddress())
 		if err != nil {

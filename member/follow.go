@@ -229,9 +229,6 @@ func machineOf(x gossip.Machine) fleet.Machine {
 	if x.Replica != nil && x.Replica.Check() != nil {
 		m.Replica = nil
 	}
-	if x.Services == nil && x.Port != 0 { // it is told by a member of the version before
-		m.Services = []machine.Service{{InternalPort: int(x.Port)}}
-	}
 	if machine.CheckFrom(x.From) == nil {
 		m.From = x.From
 	}

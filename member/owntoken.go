@@ -26,8 +26,7 @@ func (t *Tokens) Own(secret string) error {
 	if t.isLocal() {
 		return nil
 	}
-	o, there := t.m.cluster.Objects().Get(KindToken, d)
-	if there && o.Schema >= schemaToken {
+	if _, there := t.m.cluster.Objects().Get(KindToken, d); there {
 		return t.renewOwn()
 	}
 	for _, x := range t.List() {

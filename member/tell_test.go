@@ -158,9 +158,8 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 func TestOddServicesAreLeftOut(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int{
-		`{"id": "m", "state": "started"}`:                                                                    0,
-		`{"id": "m", "state": "started", "port": 8080}`:                                                      8080,
-		`{"id": "m", "state": "started", "port": 80, "services": [{"internal_port": 8080}], "load": -1}`:     8080,
+		`{"id": "m", "state": "started"}`: 0,
+		`{"id": "m", "state": "started", "services": [{"internal_port": 8080}], "load": -1}`:                 8080,
 		`{"id": "m", "state": "started", "services": [{"internal_port": 99999}]}`:                            0,
 		`{"id": "m", "state": "started", "services": [{"internal_port": 80, "hosts": ["A b"]}]}`:             0,
 		`{"id": "m", "state": "started", "services": [` + strings.Repeat(`{"internal_port": 1},`, 99) + `]}`: 0,

@@ -29,7 +29,7 @@ const (
 )
 
 const (
-	schemaToken   = 2 // 1: {"member"}, with all rights and without an end
+	schemaToken   = 2
 	schemaRevoked = 1
 )
 
@@ -219,11 +219,6 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 	r = readToken{stamp: o.Stamp}
 	if r.since, r.err = t.signed(o); r.err == nil {
 		r.err = json.Unmarshal(o.Payload, &r.row)
-	}
-	if r.err == nil && o.Schema < schemaToken { // of a souk before: it has an end all the same
-		made := time.UnixMilli(o.Stamp.Wall)
-		r.row = tokenRow{Name: ownPrefix + string(o.Stamp.Writer), Role: api.RoleAdmin, Own: true, Made: made,
-			Ends: made.Add(TokenLife)}
 	}
 	if r.err == nil && (len(r.row.Line) > maxLine || !slices.Contains(api.Roles(), r.row.Role)) {
 		r.err = fault.New(fault.Invalid, "token", "the token %s has a role or a line that is not known here", o.Key)

@@ -60,9 +60,7 @@ func (a *acks) tell(ctx context.Context, exits []runtime.Exit) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if many, ok := a.runtime.(runtime.Acker); ok && len(exits) > 1 {
-		if err := many.AckAll(ctx, exits); err == nil {
-			return nil
-		} // a runtime of an older souk may know only one at a time
+		return many.AckAll(ctx, exits)
 	}
 	for _, x := range exits {
 		if err := a.runtime.Ack(ctx, x.Machine, x.Attempt); err != nil {

@@ -87,13 +87,10 @@ func (a Ack) Encode() []byte {
 	return b
 }
 
-// IsPacket reports whether raw is a packet or an ack of this package, going by its first byte.
-func IsPacket(raw []byte) bool { return len(raw) > 0 && (raw[0] == tagPacket || raw[0] == tagAck) }
-
 // Decode reads a packet or an ack; the other is nil. Bytes behind it are of a later version and are let be. Bodies
 // point into raw.
 func Decode(raw []byte) (*Packet, *Ack, error) {
-	if !IsPacket(raw) {
+	if len(raw) == 0 || raw[0] != tagPacket && raw[0] != tagAck {
 		return nil, nil, malformed("it is neither a packet nor an acknowledgement")
 	}
 	r := reader{rest: raw[1:]}

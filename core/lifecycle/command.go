@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"cmp"
-	"encoding/json"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -131,78 +130,6 @@ type CordonCommand struct {
 	// with Drain: the tasks that run there are ended and go back to their queues
 	EndTasks bool `json:"end_tasks,omitempty"`
 	End      bool `json:"end,omitempty"`
-}
-
-// The durations of commands travel as nanoseconds, and their names say so. A souk of the version before knows them by
-// names that do not: both are written, and either is read, until no member of that version is left.
-
-// MarshalJSON writes the timeout under its old name too.
-func (c Command) MarshalJSON() ([]byte, error) {
-	type plain Command
-	return json.Marshal(struct {
-		plain
-		Old time.Duration `json:"timeout,omitempty"`
-	}{plain(c), c.Timeout})
-}
-
-// UnmarshalJSON reads the timeout under its old name too.
-func (c *Command) UnmarshalJSON(b []byte) error {
-	type plain Command
-	in := struct {
-		*plain
-		Old time.Duration `json:"timeout"`
-	}{plain: (*plain)(c)}
-	err := json.Unmarshal(b, &in)
-	if c.Timeout == 0 {
-		c.Timeout = in.Old
-	}
-	return err
-}
-
-// MarshalJSON writes the time under its old name too.
-func (c LeaseCommand) MarshalJSON() ([]byte, error) {
-	type plain LeaseCommand
-	return json.Marshal(struct {
-		plain
-		Old time.Duration `json:"ttl,omitempty"`
-	}{plain(c), c.TTL})
-}
-
-// UnmarshalJSON reads the time under its old name too.
-func (c *LeaseCommand) UnmarshalJSON(b []byte) error {
-	type plain LeaseCommand
-	in := struct {
-		*plain
-		Old time.Duration `json:"ttl"`
-	}{plain: (*plain)(c)}
-	err := json.Unmarshal(b, &in)
-	if c.TTL == 0 {
-		c.TTL = in.Old
-	}
-	return err
-}
-
-// MarshalJSON writes the time under its old name too.
-func (c CordonCommand) MarshalJSON() ([]byte, error) {
-	type plain CordonCommand
-	return json.Marshal(struct {
-		plain
-		Old time.Duration `json:"ttl,omitempty"`
-	}{plain(c), c.TTL})
-}
-
-// UnmarshalJSON reads the time under its old name too.
-func (c *CordonCommand) UnmarshalJSON(b []byte) error {
-	type plain CordonCommand
-	in := struct {
-		*plain
-		Old time.Duration `json:"ttl"`
-	}{plain: (*plain)(c)}
-	err := json.Unmarshal(b, &in)
-	if c.TTL == 0 {
-		c.TTL = in.Old
-	}
-	return err
 }
 
 // What another member asks of a worker is held against the same rules as what a client asks of a gateway: a member that

@@ -19,7 +19,7 @@ type delegate struct{ c *Cluster }
 // NodeMeta is memberlist asking what to say of us.
 func (d delegate) NodeMeta(int) []byte {
 	c := d.c
-	return meta{Tree: 1, API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()),
+	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()),
 		Leaving: c.leaving.Load()}.encode()
 }
 

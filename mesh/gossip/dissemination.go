@@ -85,17 +85,6 @@ func (d *dissemination) publish(bodies ...[]byte) {
 			s.Publish(b)
 		}
 	})
-	for _, b := range bodies {
-		d.flood(b, floodFirst, true)
-	}
-}
-
-// flood sends a message as members did before there was a tree: to some by chance, who do the same. It is how members
-// of the version before hear of a change (old: only they are sent it), and how what they say goes on.
-func (d *dissemination) flood(body []byte, to int, old bool) {
-	for _, n := range d.c.members.some(to, old) {
-		_ = d.c.ml.SendBestEffort(n, body)
-	}
 }
 
 // resend sends again what nobody acknowledged.

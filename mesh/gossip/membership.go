@@ -24,9 +24,7 @@ type meta struct {
 	Role       string `json:"r,omitempty"`
 	Capability int    `json:"c,omitempty"`
 	Keys       int    `json:"k,omitempty"`
-	// it takes part in the tree of package broadcast; 0: it is of the version before
-	Tree    int  `json:"t,omitempty"`
-	Leaving bool `json:"l,omitempty"` // memberlist knows who left, and does not tell
+	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
 }
 
 func (m meta) encode() []byte {
@@ -41,7 +39,6 @@ func (m meta) encode() []byte {
 type seen struct {
 	cluster.Member
 	node *memberlist.Node
-	tree bool // it takes part in the tree of broadcasts
 }
 
 // membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and
@@ -59,7 +56,6 @@ type membership struct {
 	mu      sync.Mutex
 	all     map[cluster.WorkerID]*seen
 	peers   []*seen         // those that can be told something, by id
-	old     []*seen         // of them, those of the version before
 	ring    *broadcast.Ring // of those that take part in the tree, ourselves among them; nil when it must be made anew
 	facts   factRing
 	saved   addresses // of members that were saved, those not met since among them
@@ -123,7 +119,7 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	if was != nil && was.State == state {
 		now.Since = was.Since
 	}
-	s.all[id] = &seen{Member: now, node: &node, tree: m.Tree > 0}
+	s.all[id] = &seen{Member: now, node: &node}
 	s.listPeers()
 	s.facts.add(Fact{Member: id, State: state, At: now.Since})
 	s.mu.Unlock()
@@ -151,12 +147,6 @@ func (s *membership) listPeers() {
 		}
 	}
 	slices.SortFunc(s.peers, func(a, b *seen) int { return cmp.Compare(a.ID, b.ID) })
-	s.old = nil
-	for _, m := range s.peers {
-		if !m.tree {
-			s.old = append(s.old, m)
-		}
-	}
 	if len(gone) > maxGone {
 		slices.SortFunc(gone, func(a, b *seen) int { return a.Since.Compare(b.Since) })
 		delete(s.all, gone[0].ID)
@@ -174,9 +164,7 @@ func (s *membership) currentRing() *broadcast.Ring {
 	if s.ring == nil {
 		ids := []cluster.WorkerID{s.self}
 		for _, m := range s.peers {
-			if m.tree {
-				ids = append(ids, m.ID)
-			}
+			ids = append(ids, m.ID)
 		}
 		s.ring = broadcast.NewRing(ids)
 	}
@@ -261,20 +249,6 @@ func (s *membership) anySuspect() (out *memberlist.Node) {
 				out = m.node
 			}
 		}
-	}
-	return out
-}
-
-// some returns up to n members that can be told something, by chance; old: only those of the version before.
-func (s *membership) some(n int, old bool) (out []*memberlist.Node) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from := s.peers
-	if old {
-		from = s.old
-	}
-	for _, i := range rand.Perm(len(from))[:min(n, len(from))] {
-		out = append(out, from[i].node)
 	}
 	return out
 }

@@ -102,7 +102,6 @@ const (
 	packetSize  = 1400 // bytes of a packet
 	messageSize = 1150 // bytes of a broadcast: a packet less memberlist's and the cipher's
 	spreadSize  = 1280 // bytes of the broadcasts in one packet
-	floodFirst  = 8    // members that are sent what members of the version before say or are told
 	takeMost    = 64   // packets of broadcasts taken in at once
 	pullSize    = 256 << 10
 	pullRounds  = 64   // questions of one exchange

@@ -12,9 +12,7 @@ import (
 type arrival struct {
 	broadcast.Message
 	delta registry.Delta
-	old   bool // of a member of the version before: it expects that it is flooded
 	good  bool // it is to be passed on
-	news  bool
 }
 
 // takeIn merges broadcasts, and passes them on.
@@ -47,8 +45,9 @@ func (d *dissemination) take(raw []byte) {
 		if d.c.refusals.count(err); err != nil {
 			d.c.o.Log.Debug("a broadcast is refused", "err", err)
 		}
-		a.good, a.news = err == nil || changed > 0, changed > 0
-		if news = news || a.news; a.news {
+		a.good = err == nil || changed > 0
+		if changed > 0 {
+			news = true
 			d.c.keep(a.delta.Objects)
 		}
 	}
@@ -83,9 +82,6 @@ func (d *dissemination) receive(raw []byte) (out []arrival) {
 }
 
 func (d *dissemination) open(s *broadcast.Spreader, raw []byte) (out []arrival) {
-	if !broadcast.IsPacket(raw) {
-		return []arrival{{Message: broadcast.NewMessage(broadcast.Arc{}, raw), old: true}}
-	}
 	packet, ack, err := broadcast.Decode(raw)
 	switch {
 	case err != nil:
@@ -116,20 +112,15 @@ func (d *dissemination) judge(a *arrival) {
 	a.delta, a.good = delta, true
 }
 
-// passOn relays what came over the tree, and floods the news that did not.
+// passOn relays what is good over the tree.
 func (d *dissemination) passOn(arrivals []arrival) {
 	d.spread(func(s *broadcast.Spreader) {
 		for _, a := range arrivals {
-			if a.good && !a.old {
+			if a.good {
 				s.Relay(a.Message)
 			}
 		}
 	})
-	for _, a := range arrivals {
-		if a.news && a.old {
-			d.flood(a.Body, floodFirst, false) // once, and nobody repeats it: to fewer it might miss some
-		}
-	}
 }
 
 // decodeBroadcast reads what publish sent: an update, or a delta.

@@ -29,7 +29,6 @@ type Machine struct {
 	UpdatedAt time.Time        `json:"updated_at"`
 	Worker    cluster.WorkerID `json:"worker"`
 	Region    cluster.Region   `json:"region,omitempty"`
-	Port      uint16           `json:"port,omitempty"`  // of its first service, for members of the version before
 	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
 	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
 

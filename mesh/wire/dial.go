@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -80,10 +79,6 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 	if err != nil {
 		cancel()
 		body.Close()
-		if fault.CodeOf(err) == "route" {
-			return nil, fault.Wrap(err, fault.Unimplemented, "dial", "the worker that has the machine is of an older "+
-				"souk, which leads to no ports of machines: upgrade it")
-		}
 		return nil, err
 	}
 	c := &farConn{PipeWriter: feed, body: res.Body, cancel: cancel}

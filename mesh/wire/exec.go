@@ -21,8 +21,6 @@ import (
 // that many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
 const (
 	frameOrder  = 'o' // to the worker, first: an execOrder
-	frameSit    = 't' // to the worker, first: an execOrder with a terminal, which an older one refuses
-	frameAs     = 'u' // to the worker, first: an execOrder with a user or a directory, which an older one refuses
 	frameStdin  = 'i' // to the worker; an empty one ends stdin
 	frameSize   = 's' // to the worker: a machine.WindowSize
 	frameStdout = '1'
@@ -45,17 +43,6 @@ type execOrder struct {
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
 	Attach   bool              `json:"attach,omitempty"`
 	Backlog  bool              `json:"backlog,omitempty"`
-}
-
-// kind is that of the order's frame.
-func (o *execOrder) kind() byte {
-	switch {
-	case o.User != "" || o.Dir != "":
-		return frameAs
-	case o.Terminal != nil:
-		return frameSit
-	}
-	return frameOrder
 }
 
 type execEnd struct {
@@ -216,11 +203,7 @@ func (s *Server) order(control *http.ResponseController, in io.Reader, order che
 	if err == nil {
 		err = json.Unmarshal(payload, order)
 	}
-	want := byte(frameOrder)
-	if k, has := order.(interface{ kind() byte }); has {
-		want = k.kind()
-	}
-	if err != nil || kind != want {
+	if err != nil || kind != frameOrder {
 		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
@@ -241,7 +224,7 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	body, feed := io.Pipe()
 	defer body.Close()
 	go func() {
-		err := writeFrame(feed, order.kind(), raw)
+		err := writeFrame(feed, frameOrder, raw)
 		if err == nil && req.Terminal != nil {
 			go sendSizes(ctx, feed, req.Terminal.Resize)
 		}
@@ -257,7 +240,7 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
 	res, err := l.send(ctx, l.wires().streams, r)
 	if err != nil {
-		return 0, l.orderRefused(order, err)
+		return 0, err
 	}
 	defer res.Body.Close()
 	// Nobody looks at ctx while the body that is sent waits for more of it, unless the answer's is closed.
@@ -280,23 +263,6 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 			return 0, err
 		}
 	}
-}
-
-// orderRefused says of a worker that did not know what the order is that it is of an older souk.
-func (l *Link) orderRefused(order execOrder, err error) error {
-	if fault.CodeOf(err) != "frame" {
-		return err
-	}
-	switch order.kind() {
-	case frameAs:
-		return fault.Wrap(err, fault.Unimplemented, "exec_as", "the worker that has the machine is of an older souk, "+
-			"which runs commands as the machine's own user and in its own directory: upgrade it, or leave --user and "+
-			"--workdir out")
-	case frameSit:
-		return fault.Wrap(err, fault.Unimplemented, "terminal", "the worker that has the machine is of an older souk, "+
-			"which has no terminals: upgrade it, or leave the terminal (-t) out")
-	}
-	return err
 }
 
 // sendSizes tells of each size that a terminal gets. A write is one frame, whoever else writes.

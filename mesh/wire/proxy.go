@@ -128,7 +128,7 @@ func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, erro
 	case c.denies(&there):
 		err = errors.New("who is there was removed from the cluster")
 	case there.NegotiatedProtocol != proxyProtocol:
-		err = errors.New("it has no proxy; it is of an older souk")
+		err = errors.New("it has no proxy")
 	default:
 		return conn, nil
 	}

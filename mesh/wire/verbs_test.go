@@ -333,12 +333,6 @@ func TestTerminals(t *testing.T) {
 			t.Errorf("typing %v: %d, %v", typing, code, err)
 		}
 	}
-	// What a worker of an older souk says to an order that it does not know.
-	old := fault.New(fault.Invalid, "frame", "the first frame must be an order")
-	wantFault(t, w.orderRefused(execOrder{Terminal: &at}, old), fault.Unimplemented, "terminal")
-	wantFault(t, w.orderRefused(execOrder{Dir: "/"}, old), fault.Unimplemented, "exec_as")
-	wantFault(t, w.orderRefused(execOrder{User: "web", Terminal: &at}, old), fault.Unimplemented, "exec_as")
-	wantFault(t, w.orderRefused(execOrder{}, old), fault.Invalid, "frame")
 }
 
 func TestACommandEndsWithItsCaller(t *testing.T) {
@@ -442,23 +436,4 @@ func TestACopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
 	stalled, feed := io.Pipe()
 	defer feed.Close()
 	wantFault(t, far(t, k).CopyIn(t.Context(), "a", testID, "/", stalled), fault.NotFound, "path")
-}
-
-// TestBegunOfTheVersionBefore: a worker of the version before answers what has only begun with a state that passes. It
-// is not taken for done.
-func TestBegunOfTheVersionBefore(t *testing.T) {
-	for _, c := range []struct {
-		verb lifecycle.Verb
-		now  machine.State
-		want *machine.Begun
-	}{
-		{lifecycle.Destroy, machine.Destroying, &machine.Begun{Operation: "destroy", Until: machine.Destroyed}},
-		{lifecycle.Restart, machine.Stopping, &machine.Begun{Operation: "restart", Until: machine.Started}},
-		{lifecycle.Stop, machine.Stopped, nil},
-		{lifecycle.Cordon, machine.Starting, nil},
-	} {
-		if d := cmp.Diff(c.want, begunBefore(c.verb, c.now)); d != "" {
-			t.Errorf("%s, %s: %s", c.verb, c.now, d)
-		}
-	}
 }

@@ -72,23 +72,8 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 
 // Do carries out a verb.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (o lifecycle.Outcome, err error) {
-	if err = w.call(ctx, pathDo, changeTime, c, &o); err == nil && o.Begun == nil && o.Machine != nil {
-		o.Begun = begunBefore(c.Verb, o.Machine.State)
-		o.Machine.Begun = o.Begun
-	}
+	err = w.call(ctx, pathDo, changeTime, c, &o)
 	return o, err
-}
-
-// begunBefore says what a worker of the version before leaves out: it answers with a state that passes what has only
-// begun. nil when it is done.
-func begunBefore(v lifecycle.Verb, now machine.State) *machine.Begun {
-	until := map[lifecycle.Verb]machine.State{lifecycle.Start: machine.Started, lifecycle.Restart: machine.Started,
-		lifecycle.Update: machine.Started, lifecycle.Stop: machine.Stopped, lifecycle.Suspend: machine.Suspended,
-		lifecycle.Destroy: machine.Destroyed}[v]
-	if until == "" || !now.Transient() {
-		return nil
-	}
-	return &machine.Begun{Operation: string(v), Until: until}
 }
 
 // Lease takes, refreshes or releases.
@@ -112,7 +97,7 @@ func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine,
 	return m, nil
 }
 
-// Keyed gives the machine that was made under a key. A worker of an older souk knows no keys.
+// Keyed gives the machine that was made under a key.
 func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	if err := w.call(ctx, pathKeyed, readTime, keyedArgs{app, hash}, m); err != nil {
@@ -187,14 +172,14 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	return w.exec(ctx, order, r)
 }
 
-// Use reads what each machine and task that runs uses. A worker of an older souk does not tell.
+// Use reads what each machine and task that runs uses.
 func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	return gather[machine.Use](ctx, w.Link, pathUse, none{})
 }
 
-// RunningTasks lists the tasks that have room there. A worker of an older souk does not tell.
+// RunningTasks lists the tasks that have room there.
 func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()

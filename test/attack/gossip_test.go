@@ -25,7 +25,7 @@ func tell(name string, works bool, o func(x *thief) registry.Object, shows func(
 				x.t.Logf("%+v", d)
 			}
 			for _, at := range []*agent{x.a, x.b} {
-				must(x.t, x.mouth.SendReliable(node(at), registry.EncodeDelta(d)))
+				must(x.t, x.mouth.SendReliable(node(at), broadcastOf(registry.EncodeDelta(d))))
 			}
 			return seen
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/broadcast"
 	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/mesh/gossip"
@@ -131,17 +132,23 @@ func node(a *agent) *memberlist.Node {
 	return &memberlist.Node{Name: a.name, Addr: addr.IP, Port: uint16(addr.Port)} //nolint:gosec // a port
 }
 
+// broadcastOf returns what travels when a member broadcasts something.
+func broadcastOf(body []byte) []byte {
+	return broadcast.Packet{From: "ghost",
+		Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{}, body)}}.Encode()
+}
+
 // say tells both agents something over gossip. Where it is not to be believed, both are waited for until they have
 // refused it, or what comes right behind it.
 func (x *thief) say(d registry.Delta) {
 	x.t.Helper()
-	raws := [][]byte{registry.EncodeDelta(d)}
+	raws := [][]byte{broadcastOf(registry.EncodeDelta(d))}
 	if len(d.Updates) == 1 && len(d.Objects) == 0 {
-		raws = append(raws, registry.EncodeUpdate(d.Updates[0])) // as members of now tell it
+		raws = append(raws, broadcastOf(registry.EncodeUpdate(d.Updates[0]))) // as members tell it
 	}
 	x.n++
-	raws = append(raws, registry.EncodeDelta(registry.Delta{Objects: []registry.Object{{Kind: "junk",
-		Key: fmt.Sprint("behind-", x.n), Stamp: registry.Stamp{Wall: 1, Writer: "ghost"}}}}))
+	raws = append(raws, broadcastOf(registry.EncodeDelta(registry.Delta{Objects: []registry.Object{{Kind: "junk",
+		Key: fmt.Sprint("behind-", x.n), Stamp: registry.Stamp{Wall: 1, Writer: "ghost"}}}})))
 	for _, at := range []*agent{x.a, x.b} {
 		was := at.refused()
 		for _, raw := range raws {

@@ -93,7 +93,7 @@ func (x *thief) callsOfAWorker() (all []tryout) {
 func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 	x.t.Helper()
 	was := x.a.refused()
-	must(x.t, x.mouth.SendReliable(node(x.a), registry.EncodeDelta(d)))
+	must(x.t, x.mouth.SendReliable(node(x.a), broadcastOf(registry.EncodeDelta(d))))
 	waittest.Until(x.t, fmt.Sprintf("%.200v is shown or refused", d), func() bool {
 		return shows() || x.a.refused() > was
 	})
@@ -171,7 +171,7 @@ func (x *thief) recordsOfAWorker() (all []tryout) {
 	}
 	patient := 3 * time.Second                               // for what is not to be shown
 	said := func(d registry.Delta, shown func() bool) bool { // what else is refused counts too, so this waits
-		must(x.t, x.mouth.SendReliable(node(x.a), registry.EncodeDelta(d)))
+		must(x.t, x.mouth.SendReliable(node(x.a), broadcastOf(registry.EncodeDelta(d))))
 		return within(x.t, patient, shown)
 	}
 	all = append(all, tryout{"tell of a machine of another worker", said(tell("a", "fefefefefefefe", "not-d",
