@@ -99,8 +99,6 @@ type UnreachableWorker struct {
 // MemberList lists the members of the cluster as one of them knows them.
 type MemberList struct {
 	Members []cluster.Member `json:"members"` // none: this process is alone
-	// those that have not signed what they tell; once there are none nothing is believed any more without
-	Unsigned []cluster.WorkerID `json:"unsigned,omitempty"`
 }
 
 // DoorList lists where the members serve the API for other hosts. Any of them answers for all.

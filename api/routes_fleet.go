@@ -40,7 +40,6 @@ const (
 	ClusterHealth  Op = "GET /v1/souk/health"
 	Leave          Op = "POST /v1/souk/leave"
 	Lives          Op = "POST /v1/souk/lives"
-	SignedOnly     Op = "POST /v1/souk/signed-only"
 	RemoveMember   Op = "DELETE /v1/souk/members/{member}"
 	ListRemoved    Op = "GET /v1/souk/removed"
 	GetVersion     Op = "GET /v1/souk/version"
@@ -80,9 +79,6 @@ func fleetRoutes() []Route {
 		{Op: Lives, Verb: VerbOperate, Kind: KindMember,
 			About: "Say that the member that answers is the one that lives, of those with its id.", In: LivesRequest{},
 			Out: OK{}},
-		{Op: SignedOnly, Verb: VerbOperate, Kind: KindMember,
-			About: "Believe nothing any more that is not signed, for ever, without waiting for an older souk.",
-			Out:   OK{}},
 		{Op: RemoveMember, Verb: VerbDelete, Kind: KindMember, About: "Make a member one that may not come back.",
 			Query: "force forget_machines end_tokens by reason", Out: MemberRemoved{}},
 		{Op: ListRemoved, Verb: VerbList, Kind: KindMember, About: "List members that may not come back.",

@@ -66,11 +66,6 @@ func (c ClusterCalls) Doors(ctx context.Context) (list api.DoorList, err error) 
 	return list, err
 }
 
-// SignedOnly has nothing believed any more that is not signed, without waiting for members of an older souk.
-func (c ClusterCalls) SignedOnly(ctx context.Context) error {
-	return c.do(ctx, newCall(api.SignedOnly), nil)
-}
-
 // RemoveMember makes a member one that may not come back, and returns the machines that are forgotten with it.
 func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptions) (api.MemberRemoved, error) {
 	q := url.Values{"by": {o.By}, "reason": {o.Reason}, "force": {strconv.FormatBool(o.Force)},

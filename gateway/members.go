@@ -23,10 +23,6 @@ func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	out := api.MemberList{Members: []cluster.Member{}}
 	if a.cluster != nil {
 		out.Members = append(out.Members, a.cluster.Members()...)
-		var err error
-		if out.Unsigned, err = a.cluster.Unsigned(); err != nil {
-			return err
-		}
 	}
 	answer(w, http.StatusOK, out)
 	return nil
@@ -64,9 +60,6 @@ type Cluster interface {
 	// Remove makes a member one that may not come back, unless it joins anew.
 	Remove(r cluster.Removal, force bool) error
 	Removed() []cluster.Removal
-	// Unsigned lists the members that have not signed what they tell; SignedOnly has them not believed from now on.
-	Unsigned() ([]cluster.WorkerID, error)
-	SignedOnly() error
 	// Unfit returns why this member is not to be relied on; nil: it is.
 	Unfit() error
 	// Lives has this member be the one that lives, of all that have its id.
@@ -90,7 +83,6 @@ func (a *membersAPI) handlers() handlers {
 		"DELETE /v1/souk/workers/{worker}/cordon": a.uncordonWorker,
 		"POST /v1/souk/leave":                     a.leave,
 		"POST /v1/souk/lives":                     a.lives,
-		"POST /v1/souk/signed-only":               a.signedOnly,
 		"GET /v1/souk/removed":                    a.listRemoved,
 		"DELETE /v1/souk/members/{member}":        a.removeMember,
 		"GET /v1/souk/top":                        a.top,
@@ -161,17 +153,6 @@ func (a *membersAPI) lives(w http.ResponseWriter, r *http.Request) error {
 	}
 	by := cluster.Removal{By: clip(in.By, 256), Reason: clip(in.Reason, 256)}
 	if err := c.Lives(r.Context(), by); err != nil {
-		return err
-	}
-	return answerOK(w)
-}
-
-func (a *membersAPI) signedOnly(w http.ResponseWriter, _ *http.Request) error {
-	c, err := a.member()
-	if err != nil {
-		return err
-	}
-	if err := c.SignedOnly(); err != nil {
 		return err
 	}
 	return answerOK(w)

@@ -199,8 +199,6 @@ type reportingCluster struct {
 	removed []cluster.Removal
 	left    bool
 	unfit   error
-
-	unsigned []cluster.WorkerID
 }
 
 func (c *reportingCluster) Members() []cluster.Member { return c.members }
@@ -228,13 +226,6 @@ func (c *reportingCluster) Remove(r cluster.Removal, _ bool) error {
 }
 func (c *reportingCluster) Removed() []cluster.Removal { return c.removed }
 func (c *reportingCluster) Unfit() error               { return c.unfit }
-func (c *reportingCluster) Unsigned() ([]cluster.WorkerID, error) {
-	return c.unsigned, nil
-}
-func (c *reportingCluster) SignedOnly() error {
-	c.unsigned = nil
-	return nil
-}
 func (c *reportingCluster) Lives(_ context.Context, by cluster.Removal) error {
 	c.removed = append(c.removed, by)
 	return nil

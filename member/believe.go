@@ -3,10 +3,7 @@ package member
 import (
 	"crypto/ed25519"
 	"crypto/x509"
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,18 +20,10 @@ type doorkeeper struct{ *Member }
 
 const signContext = "souk registry"
 
-// KindSignedOnly is the kind of the object by which an issuer says that all members sign the heads of their updates, so
-// that nobody believes one without. It is never taken back.
-const (
-	KindSignedOnly   = registry.Kind("signed-only")
-	keySignedOnly    = "cluster"
-	schemaSignedOnly = 1
-)
-
 // reserved says for which kinds the last places are kept: those without which nobody could be shut out.
 func reserved(k registry.Kind) bool {
 	switch k {
-	case KindRemoved, KindToken, KindRevoked, KindIssuer, KindKeys, KindSignedOnly:
+	case KindRemoved, KindToken, KindRevoked, KindIssuer, KindKeys:
 		return true
 	}
 	return false
@@ -43,10 +32,10 @@ func reserved(k registry.Kind) bool {
 // mayWrite says why a member with these roles may not write an object. Workers speak of themselves, in records.
 func mayWrite(who pki.Name, x registry.Object) error {
 	switch {
-	case x.Kind == KindIssuer || x.Kind == KindKeys || x.Kind == KindSignedOnly:
-		if !who.Has(pki.Issuer) || x.Kind == KindSignedOnly && x.Deleted {
-			return fault.New(fault.Denied, "not_entitled",
-				"member %s writes of %s, which only an issuer may, and none takes back", who.ID, x.Kind)
+	case x.Kind == KindIssuer || x.Kind == KindKeys:
+		if !who.Has(pki.Issuer) {
+			return fault.New(fault.Denied, "not_entitled", "member %s writes of %s, which only an issuer may", who.ID,
+				x.Kind)
 		}
 	case x.Kind == KindDoor && x.Key != who.ID && !x.Deleted:
 		return fault.New(fault.Denied, "not_entitled",
@@ -145,111 +134,6 @@ func verifyObject(who pki.Name, ends time.Time, raw []byte) error {
 			who.ID, x.Kind)
 	}
 	return mayWrite(who, x)
-}
-
-// heedSignedOnly has unsigned heads refused once an issuer has said so. What is on disk counts, so that a restart does
-// not open the door again.
-func (m doorkeeper) heedSignedOnly() {
-	_, said := m.cluster.Objects().Get(KindSignedOnly, keySignedOnly)
-	if said && m.signedOnly.CompareAndSwap(false, true) {
-		m.cluster.SignedOnly()
-	}
-}
-
-// leadSignedOnly is an issuer's part: once every member that has a certificate or has told anything, and was not
-// removed, signs its heads, nobody needs to be believed without. What gossip says of members, which is not signed, does
-// not count: it can neither hurry nor hold this up.
-func (m doorkeeper) leadSignedOnly() error {
-	if m.issuer == nil || m.signedOnly.Load() || !m.identity.Name().Has(pki.Issuer) || !m.begun.Load() {
-		return nil
-	}
-	if left, err := m.unsigned(); err != nil || len(left) > 0 {
-		return err
-	}
-	if err := m.writeSignedOnly(); err != nil {
-		return err
-	}
-	m.o.Log.Info("all members sign what they tell; what is not signed is believed no more")
-	return nil
-}
-
-func (m doorkeeper) writeSignedOnly() error {
-	raw, err := json.Marshal(map[string]time.Time{"at": m.o.Now().UTC()})
-	if err == nil {
-		_, err = m.cluster.Objects().Put(KindSignedOnly, keySignedOnly, schemaSignedOnly, raw)
-	}
-	if err == nil {
-		m.heedSignedOnly()
-	}
-	return err
-}
-
-// Unsigned lists the members that have not signed what they tell, by id; none once nothing is believed without.
-func (m *Member) Unsigned() ([]cluster.WorkerID, error) {
-	if m.signedOnly.Load() {
-		return nil, nil
-	}
-	left, err := doorkeeper{m}.unsigned()
-	slices.Sort(left)
-	return left, err
-}
-
-// SignedOnly has nothing believed any more that is not signed, whoever has not signed yet: they are members without a
-// worker until they are upgraded. It is for ever, and asked where the CA is.
-func (m *Member) SignedOnly() error {
-	if err := authority(m); err != nil || m.signedOnly.Load() {
-		return err
-	}
-	if err := (doorkeeper{m}).writeSignedOnly(); err != nil {
-		return err
-	}
-	m.o.Log.Warn("what is not signed is believed no more, as was asked for")
-	return nil
-}
-
-// unsigned lists the members of which no signed head is known here: those of an older souk, and those that were
-// not heard of since this one began. Of ids that only the CA knows it tells where the CA is.
-func (m doorkeeper) unsigned() (out []cluster.WorkerID, err error) {
-	signed := map[cluster.WorkerID]bool{}
-	for _, k := range m.cluster.Known() {
-		signed[k.Owner] = k.Signed
-	}
-	if m.issuer != nil {
-		all, err := m.issuer.Issued()
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range all {
-			id := cluster.WorkerID(g.ID)
-			signed[id] = signed[id]
-		}
-	}
-	for id, ok := range signed {
-		if !ok && !m.removedFor(id) {
-			out = append(out, id)
-		}
-	}
-	return out, nil
-}
-
-// FindingSigned names the finding that tells how far the change to signed heads is.
-const FindingSigned = "gossip: only what is signed is believed"
-
-func (m doorkeeper) finding() cluster.Finding {
-	f := cluster.Finding{Name: FindingSigned, OK: true, Have: "yes"}
-	if m.signedOnly.Load() {
-		return f
-	}
-	left, err := m.unsigned()
-	slices.Sort(left)
-	f.Have = fmt.Sprintf("not yet; %d members have not signed what they tell: %s", len(left),
-		fault.Clip(fmt.Sprint(left), 200))
-	f.Advice = "upgrade these members, or remove those that are gone for good (souk node rm); the rest goes by " +
-		"itself; souk node signed-only --force, where the CA is, does not wait for them"
-	if err != nil {
-		f.Have = fault.As(err).Text
-	}
-	return f
 }
 
 // Refused counts what came over gossip and was not believed, by why.

@@ -83,7 +83,6 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	waittest.Until(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
 	g := haunt(t, a, b)
 	inc, before := a.cluster.Incarnation("m2"), len(a.cluster.Objects().All(""))
 	told := int64(0)
@@ -96,7 +95,6 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 		for _, o := range []registry.Object{
 			{Kind: KindToken, Key: api.TokenDigest("mine"), Schema: 1, Payload: []byte("{}")},
 			{Kind: KindRemoved, Key: "m1", Payload: []byte("nonsense")}, {Kind: KindIssuer, Key: "m1", Deleted: true},
-			{Kind: KindSignedOnly, Key: keySignedOnly, Deleted: true},
 			{Kind: "policy", Key: "p", Payload: []byte("{}")},
 			{Kind: KindKeys, Key: "m1", Payload: []byte(`{"generation":9}`)}} {
 			o.Stamp = stamp
@@ -174,7 +172,7 @@ func TestWhoMayWriteWhat(t *testing.T) {
 	if code := verify(sign(gone, pki.Gateway)); code != "" {
 		t.Errorf("a gateway does not remove the door of another, which was removed: %q", code)
 	}
-	for _, kind := range []registry.Kind{KindIssuer, KindKeys, KindSignedOnly} {
+	for _, kind := range []registry.Kind{KindIssuer, KindKeys} {
 		o := registry.Object{Kind: kind, Key: "k", Stamp: now}
 		if code := verify(sign(o, pki.Gateway, pki.Worker)); code != "not_entitled" {
 			t.Errorf("a gateway writes of %s: %q", kind, code)
@@ -182,10 +180,6 @@ func TestWhoMayWriteWhat(t *testing.T) {
 		if code := verify(sign(o, pki.Issuer)); code != "" {
 			t.Errorf("an issuer does not write of %s: %q", kind, code)
 		}
-	}
-	if code := verify(sign(registry.Object{Kind: KindSignedOnly, Key: keySignedOnly, Stamp: now, Deleted: true},
-		pki.Issuer)); code != "not_entitled" {
-		t.Error("that all is signed is taken back:", code)
 	}
 	late := registry.Object{Kind: kindApp, Key: "k"}
 	late.Stamp = registry.Stamp{Wall: now.Wall + 200*24*time.Hour.Milliseconds()}
@@ -316,52 +310,6 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 		err := doorkeeper{c.Member}.verify("m2", gone.SigningBytes(), append(s.Signature, s.Certificate...))
 		return fault.CodeOf(err) == "removed"
 	})
-}
-
-// TestAllSignOnly: the issuer says so by itself once all members sign, and that outlives a restart.
-func TestAllSignOnly(t *testing.T) {
-	t.Parallel()
-	x := newTown(t)
-	a, b := x.add("m1"), x.add("m2")
-	x.meet()
-	waittest.Until(t, "both know that all is signed", func() bool { return a.signedOnly.Load() && b.signedOnly.Load() })
-	b.end()
-	x.run(b)
-	if !b.signedOnly.Load() {
-		t.Error("a restart opens the door again")
-	}
-}
-
-// TestSignedOnlyIsForced: who has a certificate and is never heard holds it up, until a person says that it is so.
-func TestSignedOnlyIsForced(t *testing.T) {
-	t.Parallel()
-	x := newTown(t)
-	gone := pki.Name{ID: "m9", Roles: []pki.Role{pki.Gateway, pki.Worker}}
-	if err := x.ca.IssueTo(t.TempDir(), gone, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	a, b := x.add("m1"), x.add("m2")
-	x.meet()
-	if err := (doorkeeper{a.Member}).leadSignedOnly(); err != nil || a.signedOnly.Load() {
-		t.Fatal("m9 is not waited for", err)
-	}
-	if left, err := a.Unsigned(); err != nil || fmt.Sprint(left) != "[m9]" {
-		t.Error(left, err)
-	}
-	if err := b.SignedOnly(); fault.CodeOf(err) != "authority" {
-		t.Error(err)
-	}
-	unsigned := registry.Update{Owner: "m9", Incarnation: 1, To: 1, Full: 1, Upto: 1}
-	if err := a.SignedOnly(); err != nil {
-		t.Fatal(err)
-	}
-	waittest.Until(t, "both believe only what is signed", func() bool {
-		left, err := b.Unsigned()
-		return a.signedOnly.Load() && b.signedOnly.Load() && err == nil && len(left) == 0
-	})
-	g, refused := haunt(t, a, b), refusedOf(b)
-	g.update(unsigned)
-	waittest.Until(t, "what is not signed is refused", func() bool { return refusedOf(b) > refused })
 }
 
 // BenchmarkVerify is what it costs to judge what comes: a record, a head that was not seen before, and one that was.

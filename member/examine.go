@@ -26,7 +26,7 @@ type examinedWorker struct {
 
 // Examine is the worker's, and the member's.
 func (e examinedWorker) Examine(ctx context.Context) []cluster.Finding {
-	return append(append(e.Worker.Examine(ctx), e.m.Findings()...), doorkeeper{e.m}.finding())
+	return append(e.Worker.Examine(ctx), e.m.Findings()...)
 }
 
 // Findings tells how much the member knows, with its digest, and whether a copy of it was alive.

@@ -66,7 +66,6 @@ func (m remover) followRemovals(ctx context.Context) {
 		m.refresh()
 		m.forget()
 		m.readDoors()
-		doorkeeper{m.Member}.heedSignedOnly()
 		select {
 		case <-ctx.Done():
 			return

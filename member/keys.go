@@ -59,9 +59,6 @@ const keysPatience = 12
 func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
 	remover{m.Member}.adopt()
-	if err := (doorkeeper{m.Member}).leadSignedOnly(); err != nil {
-		failed = err
-	}
 	if err := m.leadKeys(ctx); err != nil {
 		failed = err
 	}

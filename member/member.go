@@ -84,21 +84,20 @@ type Member struct {
 	// removed members that were forgotten, by when they were removed; follow's own
 	forgotten map[cluster.WorkerID]time.Time
 	// removed members whose ids live on, and since when what they told is looked at; follow's own
-	rechecked  map[cluster.WorkerID]rechecks
-	twins      *twins
-	signedOnly atomic.Bool // an issuer has said that all sign what they tell
-	outcast    atomic.Bool // an issuer has said that this member was removed
-	voicesMu   sync.Mutex
-	voices     map[cluster.WorkerID]voice // as many as there are certificates
-	issuers    *issuers
-	begunAt    time.Time
-	keysAsked  time.Time     // when an issuer was last asked for keys in vain; followKeys' own
-	keysDue    chan struct{} // somebody waits for a rotation to go on
-	holders    keyHolders
-	agreement  agreement
-	imports    imports
-	tokens     atomic.Pointer[Tokens] // nil: there are none yet
-	doors      atomic.Pointer[doorList]
+	rechecked map[cluster.WorkerID]rechecks
+	twins     *twins
+	outcast   atomic.Bool // an issuer has said that this member was removed
+	voicesMu  sync.Mutex
+	voices    map[cluster.WorkerID]voice // as many as there are certificates
+	issuers   *issuers
+	begunAt   time.Time
+	keysAsked time.Time     // when an issuer was last asked for keys in vain; followKeys' own
+	keysDue   chan struct{} // somebody waits for a rotation to go on
+	holders   keyHolders
+	agreement agreement
+	imports   imports
+	tokens    atomic.Pointer[Tokens] // nil: there are none yet
+	doors     atomic.Pointer[doorList]
 }
 
 // Worker is the member's own worker.
@@ -171,9 +170,6 @@ func (m *Member) openGossip() (err error) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
 		},
 	})
-	if err == nil {
-		doorkeeper{m}.heedSignedOnly()
-	}
 	return err
 }
 

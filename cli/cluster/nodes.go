@@ -27,12 +27,10 @@ func Node(c *cli.Env) *cobra.Command {
   drain     it is cordoned, its machines are made anew elsewhere, its tasks end
   uncordon  it takes things again
   rm        it is gone for good, and may come back only by joining anew
-  evict     its disk is in other hands: it is removed, and all keys and tokens that it had open nothing
-
-signed-only tells whether all of them sign what they tell, and nothing else is believed.`,
+  evict     its disk is in other hands: it is removed, and all keys and tokens that it had open nothing`,
 		Example: "  souk node ls\n  souk node drain fra-2 --reason 'new disks' --yes"},
 		cmdNodeLs(c), cmdNodeInspect(c), cmdNodeCordon(c), cmdNodeUncordon(c), cmdNodeDrain(c), cmdNodeRm(c),
-		cmdNodeEvict(c), cmdNodeSignedOnly(c))
+		cmdNodeEvict(c))
 }
 
 // nodeInfo is one host: what is believed of the member, and what its worker says.
@@ -40,8 +38,6 @@ type nodeInfo struct {
 	ID     string          `json:"id"`
 	Member *cluster.Member `json:"member,omitempty"` // none: this souk is alone
 	Worker *cluster.Record `json:"worker,omitempty"` // none: it cannot be heard
-	// it has not signed what it tells, and is believed all the same
-	Unsigned bool `json:"unsigned,omitempty"`
 }
 
 func nodes(ctx context.Context, c *cli.Env, cl *client.Client) ([]nodeInfo, error) {
@@ -68,17 +64,12 @@ func nodes(ctx context.Context, c *cli.Env, cl *client.Client) ([]nodeInfo, erro
 	for i := range workers.Workers {
 		at(string(workers.Workers[i].Worker)).Worker = &workers.Workers[i]
 	}
-	for _, id := range list.Unsigned {
-		at(string(id)).Unsigned = true
-	}
 	slices.SortFunc(out, func(a, b nodeInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
 }
 
 func (n *nodeInfo) state() string {
 	switch {
-	case n.Member == nil && n.Unsigned:
-		return "unheard" // it has a certificate
 	case n.Member == nil:
 		return "alone"
 	case n.Member.Removed:
@@ -126,77 +117,9 @@ func cmdNodeLs(c *cli.Env) *cobra.Command {
 			c.Table([]cli.Column{cli.Keep("NODE").Cut(8), cli.Drop("MEMBER", 5), cli.Keep("WORKER"),
 				cli.Drop("REGION", 2).Cut(6), cli.Drop("MACHINES", 4), cli.Drop("FREE", 1).Cut(24),
 				cli.Reason("CORDON")}, rows)
-			sayUnsigned(c, unsignedOf(list))
 			return nil
 		},
 	}
-}
-
-func unsignedOf(list []nodeInfo) (ids []string) {
-	for _, n := range list {
-		if n.Unsigned {
-			ids = append(ids, n.ID)
-		}
-	}
-	return ids
-}
-
-// sayUnsigned says who must sign yet, until nothing is believed without.
-func sayUnsigned(c *cli.Env, ids []string) {
-	if len(ids) > 0 {
-		c.Printf("  not signed  what %s tell is believed without their signatures: upgrade them, or souk "+
-			"node rm who is gone; then it ends by itself\n", strings.Join(ids, ", "))
-	}
-}
-
-func cmdNodeSignedOnly(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "signed-only",
-		Short: "Tell whether only what is signed is believed, and have it be so",
-		Long: `Tell which members have not signed what they tell: those of an older souk, and
-those with a certificate that nobody hears. They are believed without, for as long as there is one, so whoever has the
-key of gossip can speak for them. Once all sign, only what is signed is believed, for ever and by itself.
-
-With --force, at the member with the cluster's authority, it is so at once. Those that have not signed are members
-without a worker to the others then, until they are upgraded; what runs there goes on. It cannot be taken back.`,
-		Example: "  souk node signed-only\n  souk node signed-only --force",
-		Args:    cli.Args(0, 0, "no argument"),
-	}
-	force := cmd.Flags().Bool("force", false, "believe only what is signed from now on, whoever has not signed yet")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cl, err := c.Client()
-		if err != nil {
-			return err
-		}
-		list, err := cl.MemberList(cmd.Context())
-		if err == nil && *force {
-			if err = cl.SignedOnly(cmd.Context()); err == nil {
-				list, err = cl.MemberList(cmd.Context())
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			c.JSONLine(c.Out, map[string]any{"signed_only": len(list.Members) > 0 && len(list.Unsigned) == 0,
-				"unsigned": append([]cluster.WorkerID{}, list.Unsigned...)})
-			return nil
-		}
-		switch {
-		case len(list.Members) == 0:
-			c.Printf("this souk is alone: nobody tells it anything\n")
-		case len(list.Unsigned) == 0:
-			c.Printf("only what is signed is believed\n")
-		default:
-			ids := make([]string, len(list.Unsigned))
-			for i, id := range list.Unsigned {
-				ids[i] = string(id)
-			}
-			sayUnsigned(c, ids)
-		}
-		return nil
-	}
-	return cmd
 }
 
 // cordonLine says who cordoned a worker, why, and how long that lasts.

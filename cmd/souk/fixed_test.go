@@ -196,7 +196,7 @@ func fixedMembers() api.MemberList {
 			Capability: 20261122, Keys: 2},
 		{ID: "fra-2-with-a-long-name", Addr: "[2001:db8::8a2e:370:7334]:4282", API: "[2001:db8::8a2e:370:7334]:4281",
 			State: cluster.MemberDead, Since: since, RTT: 1234567, Capability: 20261121, Keys: 1},
-	}, Unsigned: []cluster.WorkerID{"fra-2-with-a-long-name"}}
+	}}
 }
 
 func fixedJob() jobs.Job {

@@ -49,7 +49,7 @@ func PositionOf(signed []byte) (p Position, ok bool) {
 // of these changes and not for each change: a record's own version shows how far the owner has come since.
 type Head struct {
 	Version uint64
-	Sig     []byte // none: of a member of the version before
+	Sig     []byte // none: it did not fit, and is believed of who has signed the same before
 }
 
 // OwnHead is a head of our own, to be signed.
@@ -125,7 +125,7 @@ func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) 
 func (r *Registry) SetHead(h OwnHead, sig []byte) {
 	l := r.owners[r.self]
 	if l != nil && l.inc == h.Incarnation && l.full == h.Full && l.compacted == h.Compacted && len(sig) > 0 {
-		l.head, l.headCompacted, l.signed = Head{h.Version, sig}, h.Compacted, true
+		l.head, l.headCompacted = Head{h.Version, sig}, h.Compacted
 	}
 }
 
@@ -137,7 +137,6 @@ func (l *ledger) keepHead(r Update) {
 	if len(r.Head.Sig) == 0 || r.Incarnation != l.inc {
 		return
 	}
-	l.signed = true
 	if r.Compacted == l.compacted && r.Full == l.full && (!l.headHolds() || r.Head.Version > l.head.Version) {
 		l.head, l.headCompacted = r.Head, l.compacted
 	}
@@ -149,10 +148,6 @@ const maxJump = 24 * time.Hour
 
 // MostIncarnation returns the greatest incarnation that is believed now.
 func MostIncarnation(now time.Time) uint64 { return uint64(max(1, now.Add(maxJump).Unix())) }
-
-// SignedOnly has updates without a signed head refused from now on, whoever's they are. It is for registries with
-// Options.Signed.
-func (r *Registry) SignedOnly() { r.signedOnly = true }
 
 // proven returns up to which version the owner has signed that it has come, or why the update is refused. Records were
 // verified before, each by itself.
@@ -167,16 +162,10 @@ func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
 	if proof = u.evidence(); same {
 		proof = max(proof, l.seen)
 	}
-	if len(u.Head.Sig) == 0 {
-		switch {
-		case u.Owner == r.self && len(u.Records) > 0: // our own word, that a member of the version before carried
-		case same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted: // all it says is signed
-		case r.signedOnly, l.hasSigned(), !same && len(u.Records) == 0, u.Full > MaxRecords+1 && !same:
-			return 0, fault.New(fault.Denied, "unsigned_head",
-				"an update of %s does not carry its signature; members of an older souk are to be upgraded", u.Owner)
-		case !l.hasSigned():
-			proof = MaxVersion // such an owner cannot prove it
-		}
+	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // all that the head would say
+	if len(u.Head.Sig) == 0 && !signed {
+		return 0, fault.New(fault.Denied, "unsigned_head",
+			"an update of %s does not carry its owner's signature of how far it has come", u.Owner)
 	}
 	if u.To > proof {
 		return 0, fault.New(fault.Denied, "unproven",
@@ -184,8 +173,6 @@ func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
 	}
 	return proof, nil
 }
-
-func (l *ledger) hasSigned() bool { return l != nil && l.signed }
 
 // commonEnd returns how many bytes two signatures have in common at their ends: the certificate, if they are of one.
 func commonEnd(a, b []byte) int {
@@ -203,8 +190,7 @@ func lastSig(recs []Record) []byte {
 	return recs[len(recs)-1].Sig
 }
 
-// appendHead writes the head behind an update, where members of the version before read no further. The end that its
-// signature has in common with the last record's is not repeated.
+// appendHead writes the head behind an update, if it has one. The end that its signature has in common with the last record's is not repeated.
 func appendHead(b []byte, r Update) []byte {
 	if len(r.Head.Sig) == 0 {
 		return b

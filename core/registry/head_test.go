@@ -110,38 +110,26 @@ func TestTablesThatAreFilled(t *testing.T) {
 	}
 }
 
-// TestTheVersionBeforeIsBelievedOnlySoLong: a worker that does not sign heads is heard until it does, or until it is
-// said that all do. What is signed cannot be made unsigned again.
-func TestTheVersionBeforeIsBelievedOnlySoLong(t *testing.T) {
-	old := registry.New("old", registry.Options{})
-	for inc := range uint64(2) {
-		if err := old.Own(noon, inc+1, []registry.Record{{Kind: registry.Machine, Key: "m",
-			Payload: []byte("x")}}); err != nil {
-			t.Fatal(err)
-		}
-		a := signing(t, "a", 5)
-		ask := func(d registry.Digest) (registry.Delta, error) { return old.Delta(d, 1000), nil }
-		if _, err := a.Exchange(noon, "old", 9, ask); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(old.OwnRecords(), a.Records("")[1:]); d != "" {
-			t.Fatal(d)
-		}
+// TestAHeadMustBeSigned: nothing is believed of an owner whose head is not signed, whether it signed before or never.
+func TestAHeadMustBeSigned(t *testing.T) {
+	never := registry.New("never", registry.Options{})
+	mine := []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}
+	if err := never.Own(noon, 1, mine); err != nil {
+		t.Fatal(err)
 	}
 	a, b := signing(t, "a", 5), signing(t, "b", 5)
+	if err := merge(a, never.News(1000, 9)[0]); fault.CodeOf(err) != "unsigned_head" {
+		t.Error(err)
+	}
 	if err := merge(a, b.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)
 	}
-	downgraded := registry.New("b", registry.Options{})
-	if err := downgraded.Own(noon, 6, b.OwnRecords()); err != nil {
+	anew := registry.New("b", registry.Options{})
+	if err := anew.Own(noon, 6, b.OwnRecords()); err != nil {
 		t.Fatal(err)
 	}
-	if err := merge(a, downgraded.News(1000, 9)[0]); fault.CodeOf(err) != "unsigned_head" {
-		t.Fatal("b signs its heads, and is believed without:", err)
-	}
-	a.SignedOnly()
-	if err := merge(a, old.News(1000, 9)[0]); fault.CodeOf(err) != "unsigned_head" {
-		t.Fatal(err)
+	if err := merge(a, anew.News(1000, 9)[0]); fault.CodeOf(err) != "unsigned_head" {
+		t.Error("b signs its heads, and is believed without:", err)
 	}
 }
 
@@ -174,7 +162,6 @@ func TestAHeadTakesFewBytes(t *testing.T) {
 // TestAHeadThatDoesNotFitIsLeftOut of a broadcast, which is believed by who knows it, and by nobody else.
 func TestAHeadThatDoesNotFitIsLeftOut(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
-	b.SignedOnly()
 	if err := merge(b, a.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +175,6 @@ func TestAHeadThatDoesNotFitIsLeftOut(t *testing.T) {
 	if err := merge(b, u[0]); err != nil {
 		t.Error(err)
 	}
-	c.SignedOnly()
 	if err := merge(c, u[0]); fault.CodeOf(err) != "unsigned_head" {
 		t.Error(err)
 	}

@@ -39,7 +39,6 @@ type Registry struct {
 	contest    uint64                    // the highest incarnation under which somebody else spoke as self
 	tombstones []tombstone
 	announced  uint64 // own versions up to here have been given to News
-	signedOnly bool
 }
 
 // New makes an empty registry of the worker self.
@@ -290,7 +289,6 @@ type Known struct {
 	Gap         bool      // something is missing: ask somebody (Digest, Delta)
 	Heard       time.Time // when an update of it last came
 	Live        int       // records that are not deleted
-	Signed      bool      // it signs heads
 }
 
 // Owners returns what is known of every owner, in order.
@@ -309,8 +307,7 @@ func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	if l == nil {
 		return Known{}, false
 	}
-	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live,
-		Signed: l.signed}, true
+	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live}, true
 }
 
 // OwnerCount returns of how many owners something is known.

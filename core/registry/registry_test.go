@@ -95,9 +95,6 @@ func newWorld(t *rapid.T, pick func(int, string) int) *world {
 	for i := range 2 + pick(3, "members") {
 		w.members = append(w.members, registry.New(cluster.WorkerID(fmt.Sprintf("w%d", i)),
 			registry.Options{Tombstones: tombstones, Signed: w.signed}))
-		if w.signed && pick(2, "signed only") == 1 {
-			w.members[i].SignedOnly()
-		}
 		w.inc = append(w.inc, 0)
 		w.restart(i)
 	}

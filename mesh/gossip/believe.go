@@ -94,11 +94,3 @@ func (c *Cluster) verifyOnce(by cluster.WorkerID, signed, sig []byte) error {
 	}
 	return err
 }
-
-// SignedOnly has nothing believed any more of members of the version before, which do not sign the heads of their
-// updates.
-func (c *Cluster) SignedOnly() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reg.SignedOnly()
-}

@@ -142,7 +142,7 @@ func TestNobodyWaitsForASignature(t *testing.T) {
 			o.Sign = func([]byte) []byte { g.pass(); return []byte("a") }
 		}
 		a := start(t, o)
-		b := start(t, Options{Self: "b"}, a)
+		b := start(t, Options{Self: "b", Sign: func([]byte) []byte { return []byte("b") }}, a)
 		waittest.Until(t, "both see both", func() bool {
 			return len(a.View().Workers) == 2 && len(b.View().Workers) == 2
 		})

@@ -176,7 +176,7 @@ func (x *thief) deletions() (all []attack) {
 		{Kind: "issuer", Key: "c", Schema: 1, Payload: []byte("{}")}, {Kind: "issuer", Key: "a", Deleted: true},
 		{Kind: "gossip-keys", Key: "a", Schema: 1, Payload: []byte(`{"generation":1000}`)},
 		{Kind: "gossip-keys", Key: "c", Schema: 1, Payload: []byte(`{"generation":1000}`)},
-		{Kind: "signed-only", Key: "cluster", Deleted: true}, {Kind: "junk", Key: "j", Payload: []byte("x")},
+		{Kind: "junk", Key: "j", Payload: []byte("x")},
 	}
 	for i, o := range forIssuers {
 		name := fmt.Sprintf("an object of %s %s, deleted: %v", o.Kind, o.Key, o.Deleted)

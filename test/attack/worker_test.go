@@ -102,8 +102,7 @@ func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 
 // objectKinds are those that members write, and one that nobody does.
 var objectKinds = []registry.Kind{"app", "secret", "oldsecret", "policy", "setting", "namespace", "price", "release",
-	"head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "signed-only",
-	"junk"}
+	"head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "junk"}
 
 // TestEveryKindOfObjectIsTried: what the catalog shares, by its source, is among what a worker tries to write.
 func TestEveryKindOfObjectIsTried(t *testing.T) {
