@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 
+	"github.com/soukhq/souk/internal/limit"
 	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/proxy/hop"
 )
@@ -16,10 +16,7 @@ import (
 // back on.
 type dials struct {
 	conns *hop.Conns
-	most  int // that are made at once to one end
-
-	mu sync.Mutex
-	by map[string]*line
+	lines limit.Lines[string] // of those that make connections, by the end
 }
 
 // end is what a request is sent to.
@@ -28,12 +25,6 @@ type end interface {
 	dial(ctx context.Context) (net.Conn, error)
 	// goesOver says which connection the request goes over now.
 	goesOver(c net.Conn)
-}
-
-// line is who makes connections to one end now, and who waits for that.
-type line struct {
-	places chan struct{}
-	n      int // of both
 }
 
 // Bounds of connections that are made at once.
@@ -80,14 +71,10 @@ func (d *dials) exchange(ctx context.Context, w http.ResponseWriter, r *hop.Requ
 
 // connect returns a connection of a key: a new one, or one that has become free meanwhile.
 func (d *dials) connect(ctx context.Context, key string, to end) (*hop.Conn, error) {
-	l := d.enter(key)
-	defer d.leave(key, l)
-	select {
-	case l.places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := d.lines.Enter(ctx, key); err != nil {
+		return nil, err
 	}
-	defer func() { <-l.places }()
+	defer d.lines.Leave(key)
 	if c := d.conns.Get(key, true); c != nil {
 		return c, nil
 	}
@@ -96,27 +83,4 @@ func (d *dials) connect(ctx context.Context, key string, to end) (*hop.Conn, err
 		return nil, err
 	}
 	return hop.NewConn(key, c), nil
-}
-
-func (d *dials) enter(key string) *line {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := d.by[key]
-	if l == nil {
-		if d.by == nil {
-			d.by = map[string]*line{}
-		}
-		l = &line{places: make(chan struct{}, d.most)}
-		d.by[key] = l
-	}
-	l.n++
-	return l
-}
-
-func (d *dials) leave(key string, l *line) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if l.n--; l.n == 0 {
-		delete(d.by, key)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/internal/limit"
 	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/proxy/proxyproto"
 )
@@ -19,8 +20,8 @@ import (
 // Door is where requests come in: a listener for HTTP, for HTTP over TLS, or for one port of one app.
 type Door struct {
 	p      *Proxy
-	conns  atomic.Int64 // connections that are open
-	ending atomic.Bool  // nobody else comes in, and who is in shall go
+	conns  limit.Group // connections that are open
+	ending atomic.Bool // nobody else comes in, and who is in shall go
 
 	addr net.Addr
 	TLS  *tls.Config // nil: in the clear
@@ -41,37 +42,13 @@ func (d *Door) outside() string {
 
 // doors are those that are open.
 type doors struct {
+	open limit.Group // of those for HTTP
+
 	mu   sync.Mutex
-	n    int           // of those for HTTP
-	none chan struct{} // is closed when n falls to 0; nil: nobody waits for that
-	tls  *Door         // the first for HTTP over TLS; nil: there is none
+	tls  *Door // the first for HTTP over TLS; nil: there is none
 	http *Door
 
 	ports []api.DoorPort // as of the last look at them
-}
-
-// enter counts doors for HTTP.
-func (d *doors) enter(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.n += n; d.n == 0 && d.none != nil {
-		close(d.none)
-		d.none = nil
-	}
-}
-
-// wait returns when there is no door for HTTP any more.
-func (d *doors) wait() {
-	d.mu.Lock()
-	var none chan struct{}
-	if d.n > 0 {
-		none = make(chan struct{})
-		d.none = none
-	}
-	d.mu.Unlock()
-	if none != nil {
-		<-none
-	}
 }
 
 func (d *doors) hasTLS() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.tls != nil }
@@ -90,8 +67,8 @@ func (d *doors) portTLS() int {
 // ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 for those who know that it is there,
 // or with conf over TLS. Requests that are under way then have drainTime to end.
 func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
-	p.doors.enter(1)
-	defer p.doors.enter(-1)
+	p.doors.open.Enter()
+	defer p.doors.open.Leave()
 	if conf != nil {
 		conf = p.shown.follow(conf)
 	}
@@ -122,7 +99,6 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 const (
 	farewell  = 300 * time.Millisecond // for clients to ask once more
 	drainTime = 5 * time.Second        // for requests under way
-	lookAgain = 5 * time.Millisecond   // whether all have gone
 )
 
 // server returns the HTTP server of a door.
@@ -136,13 +112,13 @@ func (d *Door) server(h http.Handler) *http.Server {
 	state := func(c net.Conn, s http.ConnState) {
 		switch s {
 		case http.StateNew:
-			d.conns.Add(1)
+			d.conns.Enter()
 			p.idle.Enter(c)
 		case http.StateIdle:
 			p.idle.Leave(c)
 			p.idle.Enter(c)
 		case http.StateClosed, http.StateHijacked:
-			d.conns.Add(-1)
+			d.conns.Leave()
 			p.idle.Leave(c)
 		default:
 			p.idle.Leave(c)
@@ -181,9 +157,9 @@ func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) 
 // sayFarewell has clients go with their next answer, and returns when they have, or had time to.
 func (d *Door) sayFarewell() {
 	d.ending.Store(true)
-	for begin := time.Now(); d.conns.Load() > 0 && time.Since(begin) < farewell; {
-		<-time.After(lookAgain)
-	}
+	late, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	_ = d.conns.Wait(late) // those that are late are closed
 }
 
 // bidFarewell has the client of a request told that its connection ends with the answer, where the door is ending.

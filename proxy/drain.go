@@ -27,27 +27,40 @@ func (o *owner) drain(ctx context.Context, t Target, most time.Duration) {
 	if unnamed { // its start is no longer among its events, so the next one could not be told from it later
 		defer func() { o.mu.Lock(); g.leaving = false; o.mu.Unlock() }()
 	}
-	late := time.NewTimer(most)
-	defer late.Stop()
-	for o.awaited(t.Machine) > 0 {
-		select {
-		case <-time.After(lookAgain):
-		case <-late.C:
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		n, again, fewer := o.awaited(t.Machine)
+		if n == 0 {
 			return
+		}
+		select {
+		case <-fewer:
+		case <-time.After(again):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// awaited counts the requests that a machine has.
-func (o *owner) awaited(id string) (n int) {
+// awaited counts the requests that a machine has. They may be fewer when the channel is closed, and after a time, in which
+// one of them can have been silent for as long as its stream may be.
+func (o *owner) awaited(id string) (n int, again time.Duration, fewer <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for v := range o.gate(id).visits {
-		if !v.raw && (v.stream == 0 || v.silent() < v.stream) {
+	g, again := o.gate(id), time.Hour
+	for v := range g.visits {
+		left := again
+		if v.stream > 0 {
+			left = v.stream - v.silent()
+		}
+		if !v.raw && left > 0 {
 			n++
+			again = min(again, left)
 		}
 	}
-	return n
+	if g.fewer == nil {
+		g.fewer = make(chan struct{})
+	}
+	return n, again, g.fewer
 }

@@ -49,16 +49,17 @@ func (p *Proxy) EndHalted(now time.Time) { p.owner.endHalted(context.Background(
 
 // InsidePlaces counts connections of machines in and out, of which there may be so many.
 func InsidePlaces(most int) (enter func(machine string) bool, leave func(machine string)) {
-	d := &insideDoor{most: most, of: map[string]int{}}
+	var d insideDoor
+	d.bound(most)
 	enter = func(machine string) bool {
-		if !d.enter() {
+		if !d.all.Enter() {
 			return false
 		}
-		if d.take(machine) {
+		if d.of.Enter(machine) {
 			return true
 		}
-		d.leave()
+		d.all.Leave()
 		return false
 	}
-	return enter, func(machine string) { d.giveBack(machine); d.leave() }
+	return enter, func(machine string) { d.of.Leave(machine); d.all.Leave() }
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/silence"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/proxy/hop"
 )
 
@@ -107,7 +108,7 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 	ctx, cancel := context.WithTimeout(ctx, max(farTime, time.Until(f.returnsBy(id))))
 	defer cancel()
 	c, err := f.reach.DialProxy(ctx, id)
-	for tries := 0; err != nil && brokenOff(err) && pause(ctx, leavingPause.After(tries)); tries++ {
+	for tries := 0; err != nil && brokenOff(err) && wait.For(ctx, leavingPause.After(tries)) == nil; tries++ {
 		c, err = f.reach.DialProxy(ctx, id)
 	}
 	if err != nil {

@@ -17,7 +17,9 @@ import (
 
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/limit"
 	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -76,8 +78,8 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 
 // ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
 func (p *Proxy) ServeInside(ctx context.Context, asked func(net.Conn) (Inside, error), lns ...net.Listener) error {
-	in := &insideDoor{p: p, asked: asked, most: mostInside(), of: map[string]int{},
-		log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
+	in := &insideDoor{p: p, asked: asked, log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
+	in.bound(mostInside())
 	defer in.served.Wait()
 	all, ctx := errgroup.WithContext(ctx)
 	for _, ln := range lns {
@@ -92,16 +94,16 @@ func (d *insideDoor) accept(ctx context.Context, ln net.Listener) error {
 	for {
 		c, err := ln.Accept()
 		switch {
-		case err == nil && !d.enter():
+		case err == nil && !d.all.Enter():
 			reset(c)
 		case err == nil:
-			d.served.Go(func() { defer d.leave(); d.serve(ctx, c) })
+			d.served.Go(func() { defer d.all.Leave(); d.serve(ctx, c) })
 		case ctx.Err() != nil:
 			return nil
 		case !passes(err):
 			return fault.Wrap(err, fault.Unavailable, "listen", "connections of containers are not taken any more")
 		default: // out of descriptors: wait for some to be closed
-			pause(ctx, 50*time.Millisecond)
+			_ = wait.For(ctx, 50*time.Millisecond)
 		}
 	}
 }
@@ -122,49 +124,13 @@ type insideDoor struct {
 	p      *Proxy
 	asked  func(net.Conn) (Inside, error)
 	log    *slog.Logger
-	most   int // connections
 	served sync.WaitGroup
-
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by the id of the machine that asks
+	all    limit.Group          // connections
+	of     limit.Shares[string] // those of a machine, by whichever address it asks
 }
 
-// enter counts a connection in, unless there are too many.
-func (d *insideDoor) enter() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.all >= d.most {
-		return false
-	}
-	d.all++
-	return true
-}
-
-func (d *insideDoor) leave() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.all--
-}
-
-// take counts a connection as a machine's, by whichever address it asks, unless that has its part.
-func (d *insideDoor) take(machine string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.of[machine] >= max(1, d.most/insideShare) {
-		return false
-	}
-	d.of[machine]++
-	return true
-}
-
-func (d *insideDoor) giveBack(machine string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.of[machine]--; d.of[machine] == 0 {
-		delete(d.of, machine)
-	}
-}
+// bound has so many connections be taken at once.
+func (d *insideDoor) bound(most int) { d.all.Most, d.of.Each = most, max(1, most/insideShare) }
 
 // reset closes a connection so that the other end sees that it was refused.
 func reset(c net.Conn) {
@@ -182,11 +148,11 @@ func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
 		reset(client)
 		return
 	}
-	if !d.take(to.Machine) {
+	if !d.of.Enter(to.Machine) {
 		reset(client)
 		return
 	}
-	defer d.giveBack(to.Machine)
+	defer d.of.Leave(to.Machine)
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	name := to.App
 	if to.Group != "" {

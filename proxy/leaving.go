@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"syscall"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // isLeaving is the correction of a member that is about to end, or to be upgraded: it has done nothing, and takes no more
@@ -37,7 +37,7 @@ func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask 
 		f.mu.Lock()
 		f.returns[id] = time.Now().Add(leavingTime)
 		f.mu.Unlock()
-		if time.Since(began) > leavingTime || !pause(ctx, leavingPause.After(tries)) {
+		if time.Since(began) > leavingTime || wait.For(ctx, leavingPause.After(tries)) != nil {
 			return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
 				"the member that has the machine is about to end, and takes nothing more")}
 		}
@@ -52,16 +52,6 @@ func (f *farOwners) returnsBy(id cluster.WorkerID) time.Time {
 	return f.returns[id]
 }
 
-// pause waits for d; false: ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // brokenOff reports whether a connection was ended while it was being made, as those are that a member has accepted when
 // it ends.
 func brokenOff(err error) bool {
@@ -69,43 +59,12 @@ func brokenOff(err error) bool {
 		errors.Is(err, syscall.EPIPE)
 }
 
-// guests are the requests of other members that are under way here.
-type guests struct {
-	mu    sync.Mutex
-	n     int
-	ended bool // nobody else comes in
-}
-
-// enter reports whether a request of another member may come in. One that did leaves.
-func (g *guests) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ended {
-		return false
-	}
-	g.n++
-	return true
-}
-
-func (g *guests) leave() {
-	g.mu.Lock()
-	g.n--
-	g.mu.Unlock()
-}
-
-// end lets nobody in from the end of ctx on, and returns when those are answered who are in, or have had time to be.
-func (g *guests) end(ctx context.Context) {
+// endMembers takes no request of another member from the end of ctx on, and returns when those are answered that are under
+// way, or have had time to be.
+func (p *Proxy) endMembers(ctx context.Context) {
 	<-ctx.Done()
-	g.mu.Lock()
-	g.ended = true
-	g.mu.Unlock()
-	for began := time.Now(); g.under() > 0 && time.Since(began) < drainTime; {
-		<-time.After(lookAgain)
-	}
-}
-
-func (g *guests) under() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.n
+	p.members.Close()
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	_ = p.members.Wait(late) // those that are late end with the proxy
 }

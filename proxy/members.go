@@ -28,14 +28,14 @@ func (m Members) Goodbye() []byte {
 // ServeHTTP serves one request.
 func (m Members) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := m.p
-	if !p.members.enter() {
+	if !p.members.Enter() {
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Content-Length", "0")
 		w.Header().Set(correctHeader, isLeaving)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	defer p.members.leave()
+	defer p.members.Leave()
 	p.serveMember(w, r)
 }
 

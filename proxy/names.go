@@ -45,10 +45,10 @@ const learnTime = 5 * time.Second
 // keyOnce is keyOf once the members have told what they have: until then a name that is not known may be one of theirs.
 func (p *Proxy) keyOnce(ctx context.Context, d *Door, host string) (key, error) {
 	k, err := p.keyOf(d, host)
-	if err == nil || time.Since(p.began) > learnTime || !p.pools.places.enter("") {
+	if err == nil || time.Since(p.began) > learnTime || !p.pools.places.Enter("") {
 		return k, err
 	}
-	defer p.pools.places.leave("")
+	defer p.pools.places.Leave("")
 	late := time.NewTimer(time.Until(p.began.Add(learnTime)))
 	defer late.Stop()
 	for {

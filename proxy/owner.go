@@ -67,6 +67,7 @@ type owner struct {
 // gate is what passes to one machine.
 type gate struct {
 	visits  map[*visit]struct{}
+	fewer   chan struct{} // closed when a visit ends, or is none of a request any more; nil: nobody waits for that
 	looking bool          // somebody looks whether it is ready
 	since   time.Time     // when the last visit ended
 	resting chan struct{} // not nil: it is being stopped, as it had nothing to do; closed when that has ended
@@ -93,7 +94,7 @@ func newOwner(workers []Worker, report func(string, int)) *owner {
 	o := &owner{workers: workers, report: report, gates: map[string]*gate{},
 		conns: hop.Conns{Unused: keptTime, Once: onceTime}}
 	o.dialer.Timeout, o.dialer.KeepAlive = dialTime, -1
-	o.dials.conns, o.dials.most = &o.conns, ownDials
+	o.dials.conns, o.dials.lines.Each = &o.conns, ownDials
 	return o
 }
 

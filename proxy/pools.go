@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/limit"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -126,13 +127,20 @@ type grant struct {
 	woke    *Phases // by this very request, or what it waited for; nil: it was up
 }
 
+// Bounds of requests that wait for a machine. Each is a goroutine, a file and some 40 KB of memory.
+const (
+	maxHeldApp    = routing.MaxHeld // of one app
+	maxHeldMember = 4 * maxHeldApp  // of all
+)
+
 // pools are those in use.
 type pools struct {
 	mu     sync.RWMutex
 	byKey  map[key]*pool
 	byHost map[string]key // of byKey, those of services[].hosts
 	ticket atomic.Uint64
-	places places
+	// places are those of the requests that wait: an app whose machines do not come up takes no more than its own.
+	places limit.Shares[string]
 
 	waitMu sync.Mutex
 	wait   map[*pool]bool // at which requests wait
@@ -327,7 +335,7 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 	x.waiting[t] = ch
 	x.do(outs)
 	held := x.waiting[t] != nil
-	if held && !x.p.pools.places.enter(x.key.app) {
+	if held && !x.p.pools.places.Enter(x.key.app) {
 		delete(x.waiting, t)
 		x.routes.Left(t)
 		x.mu.Unlock()
@@ -336,7 +344,7 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 	x.p.pools.waits(x)
 	x.mu.Unlock()
 	if held {
-		defer x.p.pools.places.leave(x.key.app)
+		defer x.p.pools.places.Leave(x.key.app)
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 )
@@ -60,7 +59,6 @@ func (d *portDoor) take(ctx context.Context, c net.Conn) bool {
 // go on, and what they were upgraded to; connections without a request are closed.
 func (d *portDoor) serveWeb(ctx context.Context) {
 	s := d.server(&d.Door)
-	open := follow(s)
 	defer context.AfterFunc(ctx, d.end)()
 	var ln net.Listener = d.web
 	if d.TLS != nil {
@@ -71,59 +69,11 @@ func (d *portDoor) serveWeb(ctx context.Context) {
 	}
 	d.sayFarewell()
 	s.SetKeepAlivesEnabled(false)
-	open.wait(ctx)
+	_ = d.conns.Wait(ctx)
 	drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer done()
 	if s.Shutdown(drain) != nil {
 		s.Close()
-	}
-}
-
-// openConns are the connections of a server.
-type openConns struct {
-	mu   sync.Mutex
-	open map[net.Conn]bool
-	last chan struct{} // there is none any more
-}
-
-// follow counts the connections of a server.
-func follow(s *http.Server) *openConns {
-	o := &openConns{open: map[net.Conn]bool{}, last: make(chan struct{}, 1)}
-	state := s.ConnState
-	s.ConnState = func(c net.Conn, st http.ConnState) {
-		state(c, st)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if st == http.StateNew {
-			o.open[c] = true
-		}
-		if st == http.StateHijacked || st == http.StateClosed {
-			delete(o.open, c)
-		}
-		if len(o.open) == 0 {
-			select {
-			case o.last <- struct{}{}:
-			default:
-			}
-		}
-	}
-	return o
-}
-
-// wait waits until none is open, where no more come in, or ctx ends.
-func (o *openConns) wait(ctx context.Context) {
-	for {
-		o.mu.Lock()
-		n := len(o.open)
-		o.mu.Unlock()
-		if n == 0 {
-			return
-		}
-		select {
-		case <-o.last:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/internal/limit"
 	"github.com/soukhq/souk/internal/strangers"
 )
 
@@ -88,7 +89,7 @@ type Proxy struct {
 	access  *accessLog
 	recent  recent
 	strays  strays
-	members guests
+	members limit.Group       // requests of other members that are under way here
 	idle    *strangers.Places // of connections at which no request is under way
 }
 
@@ -101,14 +102,14 @@ func New(o Options) *Proxy {
 	p := &Proxy{o: o, name: strconv.FormatUint(rand.Uint64(), 36), began: time.Now(),
 		owner: newOwner(o.Workers, o.Report), idle: strangers.New(strangers.Most())}
 	p.metrics = newMetrics(p.hasMachines)
-	p.pools.places = places{perApp: cmp.Or(o.HeldApp, maxHeldApp),
-		all: min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most()), byApp: map[string]int{}}
+	p.pools.places.Each = cmp.Or(o.HeldApp, maxHeldApp)
+	p.pools.places.All = min(cmp.Or(o.HeldAll, maxHeldMember), strangers.Most())
 	p.ctx, p.end = context.WithCancel(context.Background())
 	p.pools.byHost = map[string]key{}
 	p.pools.byKey, p.pools.wait, p.pools.come = map[key]*pool{}, map[*pool]bool{}, make(chan struct{}, 1)
 	p.far = &farOwners{p: p, reach: o.Far, returns: map[cluster.WorkerID]time.Time{}}
 	p.far.conns.Believed = true
-	p.far.dials.conns, p.far.dials.most = &p.far.conns, farDials
+	p.far.dials.conns, p.far.dials.lines.Each = &p.far.conns, farDials
 	p.access = newAccessLog(o.Access, o.Sample)
 	return p
 }
@@ -124,9 +125,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	beside.Go(func() error { p.tidy(carry); return nil })
 	g.Go(func() error { p.keep(ctx); return nil })
 	g.Go(func() error { p.openPorts(ctx); return nil })
-	g.Go(func() error { p.members.end(ctx); return nil })
+	g.Go(func() error { p.endMembers(ctx); return nil })
 	err := g.Wait()
-	p.doors.wait()
+	_ = p.doors.open.Wait(context.Background())
 	end()
 	err = errors.Join(err, beside.Wait())
 	p.end()

@@ -126,12 +126,21 @@ func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
 func (v *visit) leave() {
 	v.owner.mu.Lock()
 	delete(v.gate.visits, v)
+	v.gate.tellFewer()
 	load := len(v.gate.visits)
 	if load == 0 {
 		v.gate.since = time.Now()
 	}
 	v.owner.mu.Unlock()
 	v.owner.report(v.machine.ID, load)
+}
+
+// tellFewer wakes those that wait for the end of visits. It is called with the lock.
+func (g *gate) tellFewer() {
+	if g.fewer != nil {
+		close(g.fewer)
+		g.fewer = nil
+	}
 }
 
 // dial makes the connection of a visit.
@@ -153,6 +162,7 @@ func (v *visit) goesOver(c net.Conn) {
 func (v *visit) becomeRaw() {
 	v.owner.mu.Lock()
 	v.raw = true
+	v.gate.tellFewer()
 	v.owner.mu.Unlock()
 }
 

@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// For waits for d. It returns the context's cause when that ends before.
+// For waits for d. It returns the context's cause when that ends before, and where it has ended already and d is 0.
 func For(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
