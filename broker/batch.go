@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // batcher gathers purchases and has them placed together. The first that comes leads: it waits for market.Gather, takes
@@ -56,7 +57,7 @@ func (s *batcher) join(w *waiting) error {
 // lead places batch after batch until nothing waits.
 func (s *batcher) lead() {
 	for {
-		_ = pause(s.life, market.Gather)
+		_ = wait.For(s.life, market.Gather)
 		s.mu.Lock()
 		list := s.waiting
 		s.waiting = nil

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -81,7 +82,7 @@ func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluste
 		case got.Made || time.Since(began) > claimPatience:
 			return at, NameInUse(claim.Value, got.Machine)
 		}
-		if err := pause(ctx, claimPause.After(tries)); err != nil {
+		if err := wait.For(ctx, claimPause.After(tries)); err != nil {
 			return at, err
 		}
 	}
@@ -112,7 +113,7 @@ func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cl
 			}, nil
 		}
 		if err == nil {
-			err = pause(ctx, claimPause.After(tries))
+			err = wait.For(ctx, claimPause.After(tries))
 		}
 		if err != nil {
 			unlock()
@@ -140,7 +141,7 @@ func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, fu
 			}, nil
 		}
 		if err == nil {
-			err = pause(ctx, claimPause.After(tries))
+			err = wait.For(ctx, claimPause.After(tries))
 		}
 		if err != nil {
 			unlock()

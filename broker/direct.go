@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // direct asks one worker after the other, the best first.
@@ -25,7 +26,7 @@ func (s direct) Buy(ctx context.Context, o *Order) error {
 		if out.Done {
 			return out.Err
 		}
-		if err := pause(ctx, out.After); err != nil {
+		if err := wait.For(ctx, out.After); err != nil {
 			return err
 		}
 		var got reply

@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -47,7 +48,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 	batch := c.buyer.Step(time.Now(), nil)
 	for !batch.Done {
 		if !batch.Refresh {
-			_ = pause(ctx, batch.After) // what is under way is brought to its end
+			_ = wait.For(ctx, batch.After) // what is under way is brought to its end
 		} else {
 			for _, p := range c.Purchases {
 				p.Machine = nil // what was made has been undone

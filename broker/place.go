@@ -7,6 +7,7 @@ import (
 
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -115,7 +116,7 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 	for draws := 1; draws < maxDraws && b.redraw(ctx, o, err); draws++ {
 		err = o.strategy.Buy(ctx, o)
 	}
-	for tries := 0; tries < capTries && o.refusedByOldNews(err) && pause(ctx, capPause) == nil; tries++ {
+	for tries := 0; tries < capTries && o.refusedByOldNews(err) && wait.For(ctx, capPause) == nil; tries++ {
 		err = o.strategy.Buy(ctx, o)
 	}
 	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {

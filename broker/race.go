@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/core/market"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -78,7 +79,7 @@ func (c *contest) ask(ctx context.Context, batch market.Batch) {
 		mine := *c.p
 		c.open++
 		go func() { // its answer is waited for: here, or by dismiss
-			switch over := pause(ctx, batch.After) != nil; {
+			switch over := wait.For(ctx, batch.After) != nil; {
 			case over && a.Act == market.ActHold: // nobody needs it any more
 				c.answers <- raced{a, reply{Answer: market.Answer{NotSent: true}}}
 			case over && a.Act == market.ActGrant: // it was asked before, and is not asked again

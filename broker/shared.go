@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -63,7 +64,7 @@ func (t transaction) run(ctx context.Context, view cluster.View) {
 		if batch.Done {
 			return
 		}
-		_ = pause(ctx, batch.After) // its callers may be gone; what is under way is brought to its end all the same
+		_ = wait.For(ctx, batch.After) // its callers may be gone; what is under way is brought to its end all the same
 		answers = t.commit(ctx, batch.Asks, x.View())
 	}
 }

@@ -119,20 +119,5 @@ func endedWaiting(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // uncertain reports whether a placement ended without anybody knowing whether the machine was made.
 func uncertain(err error) bool { return fault.CodeOf(err) == "ambiguous" || endedWaiting(err) }

@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -347,14 +348,14 @@ func (r *rig) launchAgain(ctx context.Context) (*machine.Machine, error) {
 // hundredths. A process that has nothing to do gives memory back after twice ten seconds.
 func (r *rig) quiet(ctx context.Context) (bytes int64, share float64, err error) {
 	const settle, idle = 21 * time.Second, 10 * time.Second
-	if err := pause(ctx, settle); err != nil {
+	if err := wait.For(ctx, settle); err != nil {
 		return 0, 0, err
 	}
 	before, err := live.CPU(r.Cmd.Process.Pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := pause(ctx, idle); err != nil {
+	if err := wait.For(ctx, idle); err != nil {
 		return 0, 0, err
 	}
 	after, err := live.CPU(r.Cmd.Process.Pid)
@@ -363,15 +364,6 @@ func (r *rig) quiet(ctx context.Context) (bytes int64, share float64, err error)
 	}
 	bytes, err = r.memory()
 	return bytes, 100 * (after - before).Seconds() / idle.Seconds(), err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // memory returns the bytes that souk and its reaper take and nobody can take back: pages of files, such as the journal's,

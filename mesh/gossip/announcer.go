@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/core/registry"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // announcer tells what this worker is and has: it writes our own records to the registry, one after another, and has
@@ -240,9 +241,9 @@ func (a *announcer) flush(ctx context.Context, l *loop) {
 		case <-a.flushes:
 		}
 		a.c.mu.Lock()
-		wait := max(a.c.o.Knobs.Flush, time.Until(a.budget))
+		after := max(a.c.o.Knobs.Flush, time.Until(a.budget))
 		a.c.mu.Unlock()
-		if !pause(ctx, wait) {
+		if wait.For(ctx, after) != nil {
 			return
 		}
 		l.do(a.flushNow, a.c.o)

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // antiEntropy pulls from other members what this one lacks.
@@ -31,7 +32,7 @@ func (e *antiEntropy) synchronize(ctx context.Context, l *loop) {
 			regular = true
 			every.Reset(jitter(e.c.o.Knobs.Sync))
 		case <-e.wake:
-			if !pause(ctx, jitter(e.c.o.Knobs.Settle)) { // it may mend itself
+			if wait.For(ctx, jitter(e.c.o.Knobs.Settle)) != nil { // it may mend itself
 				return
 			}
 		}

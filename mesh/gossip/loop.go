@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"context"
 	"math/rand/v2"
 	"runtime/debug"
 	"sync/atomic"
@@ -28,18 +27,6 @@ func (l *loop) do(f func(), o Options) {
 		}
 	}()
 	f()
-}
-
-// pause waits, and says whether ctx is still on.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func jitter(d time.Duration) time.Duration {

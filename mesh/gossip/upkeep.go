@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/internal/wait"
 )
 
 // upkeep does what must be done now and then: it saves, forgets, looks for members that are gone, asks those that are
@@ -31,7 +32,7 @@ func (u *upkeep) tend(ctx context.Context, l *loop) {
 			u.watchdog(time.Now())
 			l.do(u.tidy, u.c.o)
 		case <-u.saves: // a new member is saved soon: after a power loss it must be known that there is one to be asked
-			if !pause(ctx, saveSoon) {
+			if wait.For(ctx, saveSoon) != nil {
 				return
 			}
 			l.do(u.saveOrLog, u.c.o)
@@ -91,9 +92,9 @@ func (u *upkeep) save() error {
 // that are not met yet after a restart. memberlist itself forgets who is dead.
 func (u *upkeep) reconnect(ctx context.Context, l *loop) {
 	l.do(func() { u.meet(ctx) }, u.c.o)
-	wait := u.c.o.Knobs.Reconnect / 4
-	for pause(ctx, jitter(wait)) {
-		wait = u.c.o.Knobs.Reconnect
+	every := u.c.o.Knobs.Reconnect / 4
+	for wait.For(ctx, jitter(every)) == nil {
+		every = u.c.o.Knobs.Reconnect
 		if len(u.lost()) > 0 && rand.IntN(1+int(u.c.members.count.Load())/seekers) == 0 {
 			l.do(func() { u.lookForLost(ctx) }, u.c.o)
 		}
@@ -151,7 +152,7 @@ func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
 		case <-u.suspects:
 		}
 		for {
-			if !pause(ctx, jitter(u.c.o.Knobs.Reprobe)) {
+			if wait.For(ctx, jitter(u.c.o.Knobs.Reprobe)) != nil {
 				return
 			}
 			n := u.c.members.anySuspect()

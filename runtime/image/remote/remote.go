@@ -20,6 +20,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -65,7 +66,7 @@ func New(o Options) *Client {
 		o.Idle = idleDefault
 	}
 	if o.Wait == nil {
-		o.Wait = pauseFor
+		o.Wait = wait.For
 	}
 	if o.Credentials == nil {
 		o.Credentials = func(string) (Credentials, error) { return Credentials{}, nil }
@@ -85,17 +86,6 @@ func (c *Client) Close() {
 	c.direct.CloseIdleConnections()
 	for _, g := range c.guarded {
 		g.CloseIdleConnections()
-	}
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }
 
