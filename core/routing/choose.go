@@ -17,19 +17,30 @@ func (b *backend) usable(now time.Time) bool {
 	return b.up(now) && fit && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
 }
 
-// doubtful reports whether it is not known of a machine that is up, or on its way, if it will ever be fit for a request: its
-// owner can say.
-func (b *backend) doubtful(now time.Time) bool {
-	return b.Unproven && (b.Power == Up || b.Power == Coming) && !b.waking && !b.Cordoned && !b.Unheard &&
-		!now.Before(b.provenTill) && !now.Before(b.avoidUntil)
+// prospect is what a machine may become for requests, as far as is known here. grow wakes by it, and hopeless refuses by
+// it: so what could be woken is waited for.
+type prospect struct {
+	serves bool // a request may be sent to it now, but for its load
+	comes  bool // it is on its way to that
+	// wakes says that it could be woken, now or when that is tried again. One that the fleet says is up is only waited for,
+	// so it need not be one that may be started.
+	wakes bool
+	// doubts says that it is up, or on its way, and nobody here knows if it will ever be fit: its owner can say.
+	doubts bool
 }
 
-// comes reports whether a machine is on its way to be fit for requests, as far as is known.
-func (b *backend) comes(now time.Time) bool {
-	if b.waking || b.doubtful(now) {
-		return b.waking || b.looks == 0
+// prospect returns that of a machine. One whose worker cannot be asked has none: nobody can wait for what it does there.
+func (b *backend) prospect(now time.Time) (x prospect) {
+	if b.Unheard {
+		return x
 	}
-	return b.Power == Coming && !b.Unproven && !b.up(now)
+	up, open := b.up(now), !b.Cordoned && !now.Before(b.avoidUntil)
+	sleeps := b.Power == Asleep && b.Autostart || b.Power == Up && now.Before(b.asleepTill)
+	x.serves = b.usable(now)
+	x.wakes = sleeps && !up && !b.Cordoned
+	x.doubts = b.Unproven && (b.Power == Up || b.Power == Coming) && !b.waking && open && !now.Before(b.provenTill)
+	x.comes = b.waking || x.doubts && b.looks == 0 || !x.doubts && b.Power == Coming && !b.Unproven && !up
+	return x
 }
 
 // Able reports whether a machine could serve a request, as far as the fleet tells: now, or when it has been woken.
@@ -48,13 +59,6 @@ func (b *Backend) Able() bool {
 
 // load returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment ago.
 func (b *backend) load() int { return max(b.sent, b.Load) }
-
-// wakeable reports whether a machine could be woken, now or when it is tried again. One that the fleet says is up is only
-// waited for, so it need not be one that may be started.
-func (b *backend) wakeable(now time.Time) bool {
-	sleeps := b.Power == Asleep && b.Autostart || b.Power == Up && now.Before(b.asleepTill)
-	return sleeps && !b.up(now) && !b.Cordoned && !b.Unheard
-}
 
 // rank says how welcome a region is to a request: smaller goes first.
 func (h *held) rank(b *backend) int {
@@ -186,30 +190,55 @@ func muchLess(a, b int) bool { return 2*a+4 < b }
 // grow wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
 func (p *Pool) grow(now time.Time, h *held) {
 	if h.Only != "" {
-		if b := p.byID[h.Only]; b != nil && p.waits[h.Ticket] != nil {
-			if b.doubtful(now) {
-				p.look(now, b)
-			} else if b.wakeable(now) {
-				p.wake(now, b)
-			}
-		}
+		p.growOnly(now, h)
 		return
 	}
 	if p.policy.Soft == 0 && len(p.waits) == 0 {
 		return
 	}
-	up, waking, load, some := 0, 0, len(p.waits), false
+	up, coming, load, some := 0, 0, len(p.waits), false
 	for _, b := range p.list {
-		switch {
-		case b.Unheard: // whatever it does there, nobody can wait for that
-		case b.comes(now):
-			waking++
-		case b.usable(now):
+		switch x := b.prospect(now); {
+		case x.comes:
+			coming++
+		case x.serves:
 			up++
 			load += b.load()
 			some = some || h.allows(b)
 		}
 	}
+	need := p.need(load, up)
+	if len(p.waits) > 0 && !some {
+		coming += p.lookAround(now, h)
+	}
+	for rank := 0; rank < 3 && up+coming < need; rank++ {
+		for _, b := range p.list {
+			if up+coming < need && !b.waking && h.rank(b) == rank && h.allows(b) && b.prospect(now).wakes &&
+				p.wake(now, b) {
+				coming++
+			}
+		}
+	}
+	if up+coming < need {
+		p.makeAnother(now, up+coming)
+	}
+}
+
+// growOnly wakes the one machine that a request waits for.
+func (p *Pool) growOnly(now time.Time, h *held) {
+	b := p.byID[h.Only]
+	if b == nil || p.waits[h.Ticket] == nil {
+		return
+	}
+	if x := b.prospect(now); x.doubts {
+		p.look(now, b)
+	} else if x.wakes {
+		p.wake(now, b)
+	}
+}
+
+// need returns how many machines a load needs, of which so many are up.
+func (p *Pool) need(load, up int) int {
 	need := 1 // nobody waits for more than one
 	if p.policy.Soft > 0 {
 		need = (load + p.policy.Soft - 1) / p.policy.Soft
@@ -220,19 +249,7 @@ func (p *Pool) grow(now time.Time, h *held) {
 	if len(p.waits) > 0 && up > 0 && p.policy.Soft == 0 {
 		need = up // they wait for what is up already
 	}
-	if len(p.waits) > 0 && !some {
-		waking += p.lookAround(now, h)
-	}
-	for rank := 0; rank < 3 && up+waking < need; rank++ {
-		for _, b := range p.list {
-			if up+waking < need && !b.waking && h.rank(b) == rank && h.allows(b) && b.wakeable(now) && p.wake(now, b) {
-				waking++
-			}
-		}
-	}
-	if up+waking < need {
-		p.makeAnother(now, up+waking)
-	}
+	return need
 }
 
 // makeAnother has another machine made where the policy allows that, beside so many that are up or on their way.
@@ -269,10 +286,8 @@ func (p *Pool) wake(now time.Time, b *backend) bool {
 // do so that were not thought to come.
 func (p *Pool) lookAround(now time.Time, h *held) (more int) {
 	for _, b := range p.list {
-		if b.doubtful(now) && h.allows(b) {
-			if came := b.comes(now); p.look(now, b) && !came {
-				more++
-			}
+		if x := b.prospect(now); x.doubts && h.allows(b) && p.look(now, b) && !x.comes {
+			more++
 		}
 	}
 	return more
@@ -290,42 +305,27 @@ func (p *Pool) look(now time.Time, b *backend) bool {
 
 // hopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
 func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration, cause error) {
+	if h.Only == "" && p.create.busy(now) {
+		return 0, 0, nil
+	}
 	why = NoMachine
 	if h.Only != "" {
 		why = NotThere
 	}
 	worst := func(r Reason, again time.Time, err error) {
-		if r < why || why <= NotThere {
+		if r != 0 && (r < why || why <= NotThere) {
 			why, cause, after = r, err, max(0, again.Sub(now))
 		}
-	}
-	if h.Only == "" && p.create.busy(now) {
-		return 0, 0, nil
 	}
 	for _, b := range p.list {
 		if h.Only != "" && b.Machine != h.Only {
 			continue
 		}
-		switch {
-		case !b.Unheard && b.comes(now):
+		x, allowed := b.prospect(now), h.allows(b)
+		if x.comes || x.serves && allowed { // what serves is at its limit, and a request will end
 			return 0, 0, nil
-		case b.usable(now) && h.allows(b): // it is at its limit, and a request will end
-			return 0, 0, nil
-		case b.Unheard, now.Before(b.avoidUntil), !h.allows(b):
-			worst(Unreachable, now.Add(avoidFor), b.cause)
-		case b.wakeable(now): // and failed to: else it would be on its way
-			worst(WakeFailed, b.wakeAt, b.cause)
-		case b.doubtful(now) && b.Power == Coming:
-			worst(WakeFailed, b.lookAt, b.cause)
-		case b.doubtful(now):
-			worst(Unhealthy, b.lookAt, b.cause)
-		case b.up(now) && b.Failing:
-			worst(Unhealthy, now.Add(time.Second), nil)
-		case b.Held != nil:
-			worst(HeldDown, b.HeldTill, b.Held)
-		case b.Power == Asleep:
-			worst(Sleeping, now, nil)
 		}
+		worst(b.refusal(now, x, allowed))
 	}
 	if (why == NoMachine || why == Sleeping) && p.expects(now) {
 		return 0, 0, nil
@@ -334,6 +334,27 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 		worst(WakeFailed, p.create.at, p.create.cause)
 	}
 	return why, after, cause
+}
+
+// refusal returns why a machine of a prospect is nothing to wait for, and when to come again; 0: for no reason of its own.
+func (b *backend) refusal(now time.Time, x prospect, allowed bool) (why Reason, again time.Time, cause error) {
+	switch {
+	case b.Unheard, now.Before(b.avoidUntil), !allowed:
+		return Unreachable, now.Add(avoidFor.Base), b.cause
+	case x.wakes: // and failed to: else it would be on its way
+		return WakeFailed, b.wakeAt, b.cause
+	case x.doubts && b.Power == Coming:
+		return WakeFailed, b.lookAt, b.cause
+	case x.doubts:
+		return Unhealthy, b.lookAt, b.cause
+	case b.up(now) && b.Failing:
+		return Unhealthy, now.Add(time.Second), nil
+	case b.Held != nil:
+		return HeldDown, b.HeldTill, b.Held
+	case b.Power == Asleep:
+		return Sleeping, now, nil
+	}
+	return 0, now, nil
 }
 
 // expects reports whether a machine of the service is about to come, though none is there that could be waited for.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/backoff"
 )
 
 // Bounds of one pool.
@@ -16,10 +17,7 @@ const (
 	MaxHeldSource = MaxHeld / 2 // of them, of one source
 	// times that an owner may send one back whose machine had just been stopped, or is full
 	MaxCorrected = 64
-	// a machine that could not be reached gets nothing for so long, doubled with each time in a row
-	avoidFor  = time.Second
-	avoidMost = 5 * time.Second
-	fullFor   = 50 * time.Millisecond // nor one that had no place for another request
+	fullFor      = 50 * time.Millisecond // a machine that had no place for another request gets none for so long
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
 	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is up:
@@ -31,10 +29,11 @@ const (
 	expectFor = 30 * time.Second
 )
 
-// wakeAgain is the time until a machine is woken again whose wake failed, doubled with each failure in a row.
-const (
-	wakeAgainFirst = 500 * time.Millisecond
-	wakeAgainMost  = 30 * time.Second
+// avoidFor is for how long a machine that could not be reached gets nothing, wakeAgain the time until one is woken again
+// whose wake failed: by how often that came in a row.
+var (
+	avoidFor  = backoff.Doubling{Base: time.Second, Most: 5 * time.Second}
+	wakeAgain = backoff.Doubling{Base: 500 * time.Millisecond, Most: 30 * time.Second}
 )
 
 // Where is where a machine is, seen from the entry.
@@ -279,7 +278,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	case AtItsLimit:
 		b.fullUntil = now.Add(fullFor)
 	default:
-		b.avoidUntil, b.cause = now.Add(min(avoidFor<<min(b.missed, 10), avoidMost)), cause
+		b.avoidUntil, b.cause = now.Add(avoidFor.After(b.missed)), cause
 		b.missed++
 	}
 	h := s.held
@@ -289,7 +288,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 		h.tries = append(h.tries, b.Machine)
 	}
 	if h.corrected >= MaxCorrected { // what could not be reached is tried once each, and costs nothing but the next
-		p.refuse(h.Ticket, Unreachable, avoidFor, cause)
+		p.refuse(h.Ticket, Unreachable, avoidFor.Base, cause)
 		return p.out
 	}
 	p.place(now, rng, &h)
@@ -323,12 +322,12 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 		b.provenTill, b.looks = now.Add(believeFor), 0
 	} else {
 		if !b.looked {
-			b.wakeAt = now.Add(min(wakeAgainFirst<<min(b.failures, 10), wakeAgainMost))
+			b.wakeAt = now.Add(wakeAgain.After(b.failures))
 			b.failures++
 		}
-		b.lookAt = now.Add(min(wakeAgainFirst<<min(b.looks, 10), wakeAgainMost))
+		b.lookAt = now.Add(wakeAgain.After(b.looks))
 		if again := fault.As(err).RetryAfter; again > 0 { // then somebody else starts it
-			b.lookAt = now.Add(min(again, wakeAgainMost))
+			b.lookAt = now.Add(min(again, wakeAgain.Most))
 		}
 		b.looks++
 	}
@@ -353,7 +352,7 @@ func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
 			c.until = now.Add(believeMade)
 		}
 	} else {
-		c.at = now.Add(min(wakeAgainFirst<<min(c.failures, 10), wakeAgainMost))
+		c.at = now.Add(wakeAgain.After(c.failures))
 		c.failures++
 	}
 	p.release(now, rng)
