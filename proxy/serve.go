@@ -128,13 +128,8 @@ func (p *Proxy) hasMachines(app string) bool {
 
 // ask returns what a request's headers say about who is to serve it.
 func (x *exchange) ask() routing.Ask {
-	a := routing.Ask{Source: sourceOf(x.client)}
-	a.Only = x.r.Header.Get("Fly-Force-Instance-Id")
-	a.Region = regionOf(x.r.Header.Get("Fly-Prefer-Region"))
-	if x.key.port == 0 {
-		return a
-	}
-	return a
+	return routing.Ask{Source: sourceOf(x.client), Only: x.r.Header.Get("Fly-Force-Instance-Id"),
+		Region: regionOf(x.r.Header.Get("Fly-Prefer-Region"))}
 }
 
 // try has one machine after another asked until one answers. It returns another ask where the answer was fly-replay.
