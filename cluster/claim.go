@@ -110,6 +110,14 @@ func Rendezvous(members []WorkerID, what string) []WorkerID {
 	})
 }
 
+// Steward returns which of some members cares for the machines of an app; "" where there are none.
+func Steward(members []WorkerID, app string) WorkerID {
+	if len(members) == 0 {
+		return ""
+	}
+	return Rendezvous(members, "steward\x00"+app)[0]
+}
+
 // Bounds of a claim.
 const (
 	MaxClaimText = 512  // bytes of each of its fields

@@ -36,11 +36,12 @@ func (p *Proxy) Rest(ctx context.Context, app, machine string) error {
 
 // Looks returns what looks at the fleet for idle machines and missing spares, once each time it is called.
 func (p *Proxy) Looks() func() {
-	seen, spares := newWatch(), newWarmer(p)
+	seen := newWatch()
+	spares := newWarmer(p, seen)
 	return func() {
-		seen.look(p.o.Fleet.Snapshot())
+		spares.take(seen.look(p.o.Fleet.Snapshot()))
 		p.restless(seen)
-		spares.look(time.Now(), seen)
+		spares.look(time.Now())
 	}
 }
 

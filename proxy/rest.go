@@ -17,7 +17,7 @@ const lookEvery = time.Second
 // say, and has spares made, until ctx ends.
 func (p *Proxy) keep(ctx context.Context) {
 	idle, seen := routing.NewIdle(), newWatch()
-	spares := newWarmer(p)
+	spares := newWarmer(p, seen)
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	for {
@@ -30,13 +30,13 @@ func (p *Proxy) keep(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		seen.look(p.o.Fleet.Snapshot())
+		spares.take(seen.look(p.o.Fleet.Snapshot()))
 		services, targets := p.restless(seen)
 		rests, _ := idle.Step(now, services)
 		for _, r := range rests {
 			go p.letRest(ctx, targets[r.Machine], r)
 		}
-		spares.look(now, seen)
+		spares.look(now)
 		p.owner.endHalted(ctx, now)
 	}
 }
@@ -53,7 +53,7 @@ func (p *Proxy) letRest(ctx context.Context, t Target, r routing.Rest) {
 func (p *Proxy) restless(seen *watch) (list []routing.Service, targets map[string]Target) {
 	targets = map[string]Target{}
 	for _, app := range seen.restless {
-		list = p.servicesOf(seen.snapshot, app, targets, list)
+		list = p.servicesOf(seen.walk.Snapshot(), app, targets, list)
 	}
 	return list, targets
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
 )
@@ -22,9 +23,8 @@ var ripenAgain = backoff.Doubling{Base: time.Second, Most: 5 * time.Minute}
 // warmApp is an app with services that keep spares.
 type warmApp struct {
 	app      string
-	machines []seen // by name
-	walk     uint64 // that it was last seen in
-	changed  bool   // machines did, and they were not looked at since
+	machines []fleet.Seen // by name; none: it keeps no spares any more
+	changed  bool         // machines did, and they were not looked at since
 	due      time.Time
 	services map[string]*warmService // by groupOf
 	ripening map[string]*ripening    // by machine
@@ -68,8 +68,9 @@ type warmer struct {
 	results chan warmResult
 	under   int       // way
 	quiet   time.Time // until then the fleet may not be known yet
-	seen    *watch    // that was last looked at
-	counts  [3]int    // of all services
+	seen    *watch
+	apps    map[string]*warmApp
+	counts  [3]int // of all services
 }
 
 // warmResult is the end of the making of a spare, or of its way to be suspended.
@@ -79,20 +80,34 @@ type warmResult struct {
 	err          error
 }
 
-func newWarmer(p *Proxy) *warmer {
-	x := &warmer{p: p, results: make(chan warmResult, mostSpares)}
+func newWarmer(p *Proxy, seen *watch) *warmer {
+	x := &warmer{p: p, results: make(chan warmResult, mostSpares), seen: seen, apps: map[string]*warmApp{}}
 	if p.o.Far != nil {
 		x.quiet = time.Now().Add(routing.SettleFor)
 	}
 	return x
 }
 
+// take takes which apps have other machines than before.
+func (x *warmer) take(changed []string) {
+	for _, app := range changed {
+		a := x.apps[app]
+		if a == nil {
+			a = &warmApp{app: app, services: map[string]*warmService{}}
+			x.apps[app] = a
+		}
+		a.machines, a.changed = x.seen.walk.Of(app), true
+	}
+}
+
 // look begins what is to be done for spares.
-func (x *warmer) look(now time.Time, seen *watch) {
-	x.seen = seen
-	for _, a := range seen.warm {
-		if a.walk == seen.walks && (a.changed || !a.due.IsZero() && !now.Before(a.due)) {
+func (x *warmer) look(now time.Time) {
+	for app, a := range x.apps {
+		if a.changed || !a.due.IsZero() && !now.Before(a.due) {
 			x.lookAt(now, a)
+		}
+		if len(a.machines) == 0 && !a.busy() {
+			delete(x.apps, app)
 		}
 	}
 	for i, state := range []string{"asleep", "coming", "missing"} {
@@ -134,22 +149,19 @@ func (a *warmApp) group() {
 	for _, s := range a.services {
 		s.policy, s.list = routing.Policy{}, s.list[:0]
 	}
-	if a.services == nil {
-		a.services = map[string]*warmService{}
-	}
 	for _, m := range a.machines {
 		for i := range m.Services {
 			svc := &m.Services[i]
 			group := groupOf(svc)
 			s := a.services[group]
 			if s == nil {
-				s = &warmService{}
+				s = &warmService{spares: routing.Spares{Of: a.app}}
 				a.services[group] = s
 			}
 			if len(s.list) == 0 {
 				s.policy, s.named = routing.PolicyOf(svc), nameOf(a.app, svc)
 			}
-			s.list = append(s.list, routing.Standing{Backend: backendOf(m.Machine, svc, m.heard),
+			s.list = append(s.list, routing.Standing{Backend: backendOf(m.Machine, svc, m.Heard),
 				Leaving: m.State == machine.Destroying, Made: routing.IsNameOf(s.named, m.Name),
 				Slept: m.State == machine.Stopped || m.State == machine.Suspended})
 		}
@@ -158,7 +170,7 @@ func (a *warmApp) group() {
 
 // owns reports whether this member acts for a service.
 func (x *warmer) owns(a *warmApp, r routing.Refill) bool {
-	return slices.ContainsFunc(a.machines, func(m seen) bool { return m.own && m.Worker == r.At })
+	return slices.ContainsFunc(a.machines, func(m fleet.Seen) bool { return m.Own && m.Worker == r.At })
 }
 
 // count brings the gauges up to date.
@@ -211,10 +223,11 @@ func warmText(id string, err error) string {
 
 // unreported reports whether a worker that can be asked has not told yet what it has: spares, it may be.
 func (x *warmer) unreported() bool {
-	if len(x.seen.snapshot.MustAsk()) == 0 {
+	s := x.seen.walk.Snapshot()
+	if len(s.MustAsk()) == 0 {
 		return false
 	}
-	for w := range x.seen.snapshot.Workers() {
+	for w := range s.Workers() {
 		if !w.Own && !w.Reported && w.Reachable() {
 			return true
 		}
@@ -225,7 +238,7 @@ func (x *warmer) unreported() bool {
 // ended takes the end of what was begun. An app whose spare was made is looked at with the machine that has come.
 func (x *warmer) ended(now time.Time, r warmResult) {
 	x.under--
-	a := x.seen.warm[r.app]
+	a := x.apps[r.app]
 	after := time.Duration(0)
 	if e := fault.As(r.err); e != nil {
 		after = e.RetryAfter
@@ -245,19 +258,17 @@ func (x *warmer) ended(now time.Time, r warmResult) {
 	s := a.services[r.service]
 	s.making = false
 	s.spares.Made(now, r.err != nil, after)
-	x.seen.look(x.p.o.Fleet.Snapshot())
-	if a.walk == x.seen.walks { // else it keeps none any more
-		x.lookAt(now, a)
-	}
+	x.take(x.seen.look(x.p.o.Fleet.Snapshot()))
+	x.lookAt(now, a)
 }
 
 // ripen has spares of this process suspended that were made for a service whose machines rest so, and never ran.
 func (x *warmer) ripen(now time.Time, a *warmApp) {
 	maps.DeleteFunc(a.ripening, func(id string, r *ripening) bool {
-		return !r.busy && !slices.ContainsFunc(a.machines, func(m seen) bool { return m.ID == id })
+		return !r.busy && !slices.ContainsFunc(a.machines, func(m fleet.Seen) bool { return m.ID == id })
 	})
 	for _, m := range a.machines {
-		if !m.own || m.State != machine.Created || m.Cordoned {
+		if !m.Own || m.State != machine.Created || m.Cordoned {
 			continue
 		}
 		for i := range m.Services {

@@ -159,6 +159,24 @@ func TestASpareThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestSparesOfAnAppThatIsGone: they are in no count any more.
+func TestSparesOfAnAppThatIsGone(t *testing.T) {
+	t.Parallel()
+	r, m := warmRig(t, nil)
+	r.host.add("shop", "shop", machine.Started, httpService(m.edit), says("shop"))
+	r.become("shop started, shop-2 created, shop-3 created")
+	asleep := func() string {
+		_, rest, _ := strings.Cut(gather(t, r.proxy, "souk_proxy_spares"), `value:"asleep"`)
+		value, _, _ := strings.Cut(strings.TrimLeft(rest, "]} "), "\n")
+		return value
+	}
+	waittest.Until(t, "they are counted", func() bool { return asleep() == "2" })
+	for _, id := range []string{"shop", "shop-2", "shop-3"} {
+		r.host.set(id, machine.Destroyed)
+	}
+	waittest.Until(t, "they are not", func() bool { return asleep() == "0" })
+}
+
 // BenchmarkLookAtWarmApps is one look, as there is each second, at 10,000 apps that sleep: after a change of the fleet, and
 // without one.
 func BenchmarkLookAtWarmApps(b *testing.B) {

@@ -89,7 +89,7 @@ type Services struct {
 	o       Options
 	apps    map[string]*kept
 	members []cluster.WorkerID
-	watch   watch
+	watch   *watch
 	turns   chan struct{} // of orders
 	ends    chan func(now time.Time)
 	quiet   time.Time                 // nothing is done before
@@ -119,7 +119,7 @@ func New(o Options) *Services {
 	}
 	return &Services{o: o, apps: map[string]*kept{}, begun: map[string]uint64{}, last: map[string]uint64{},
 		doubted: map[cluster.WorkerID]bool{},
-		watch:   watch{apps: map[string]*machines{}}, turns: make(chan struct{}, mostUnder),
+		watch:   newWatch(), turns: make(chan struct{}, mostUnder),
 		ends: make(chan func(time.Time), mostUnder)}
 }
 

@@ -40,13 +40,5 @@ func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerI
 	if t.Busy && slices.Contains(members, t.Term.Member) {
 		return t.Term.Member
 	}
-	if len(members) == 0 {
-		return ""
-	}
-	return stewards(members, app)[0]
-}
-
-// stewards lists members in the order in which they are to carry the service of an app.
-func stewards(members []cluster.WorkerID, app string) []cluster.WorkerID {
-	return cluster.Rendezvous(members, "steward\x00"+app)
+	return cluster.Steward(members, app)
 }

@@ -48,7 +48,7 @@ func (s *Steward) Outbid() int { return s.rivalry.times }
 
 // first reports whether the steward goes before the member that outbids it. Both say the same.
 func (r *rivalry) first() bool {
-	return r.rival != "" && stewards([]cluster.WorkerID{r.self, r.rival}, r.app)[0] == r.self
+	return r.rival != "" && cluster.Steward([]cluster.WorkerID{r.self, r.rival}, r.app) == r.self
 }
 
 // outbid takes that a worker has obeyed a higher term. A member that is still the steward begins a higher one.

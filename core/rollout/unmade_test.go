@@ -60,7 +60,7 @@ func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
 		Update: &Update{Deadline: during(yieldFor / 2)}}}}
 	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
 	rival := cluster.WorkerID("n")
-	for stewards([]cluster.WorkerID{"m", rival}, w.want.App)[0] != rival {
+	for cluster.Steward([]cluster.WorkerID{"m", rival}, w.want.App) != rival {
 		rival += "n"
 	}
 	for range 2 {

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ func (b *Backend) Sleeps() bool { return b.Power == Asleep && b.Autostart && !b.
 // Spares decides when a machine is made ahead of the requests that will wake it. It is for one service, and each member
 // has its own; of those only one acts (Refill.At). It is not safe for concurrent use.
 type Spares struct {
+	Of       string          // the app whose machines they are
 	heard    map[string]bool // machines that could be asked when it last looked
 	settle   time.Time       // nothing is made until then
 	making   bool
@@ -51,22 +53,23 @@ type Refill struct {
 	Coming int              // spares on their way
 	Lacks  int              // how many more there are to be, as far as the service may have them
 	Like   string           // the machine that one is to be made like now; "": none is made now
-	At     cluster.WorkerID // the worker of the machine that decides: its member makes what lacks
+	At     cluster.WorkerID // of those with a machine of the service, the worker whose member makes what lacks
 	Again  time.Time        // when to look again where nothing changes; zero: there is no need
 }
 
-// Step looks at all machines of a service, in an order that is the same at each member. The first that can be asked
-// decides who acts, and how a new one is to be: so no two members act that see the same machines. Where they see
-// different ones, both choose the same name for the next machine, and one gets it.
+// Step looks at all machines of a service, in an order that is the same at each member. Of the workers of those that can be
+// asked the steward's member acts (cluster.Steward), and the first of them says how a new one is to be: so no two members
+// act that see the same machines. Where they see different ones, both choose the same name for the next machine, and one
+// gets it.
 func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	var r Refill
-	leaving, first := false, ""
+	leaving, first, heard := false, "", []cluster.WorkerID(nil)
 	s.meet(now, list)
 	for i := range list {
 		m := &list[i]
 		leaving = leaving || m.Leaving
-		if first == "" && !m.Unheard && m.Power != Gone {
-			first, r.At = m.Machine, m.Worker
+		if !m.Unheard && m.Power != Gone {
+			first, heard = cmp.Or(first, m.Machine), append(heard, m.Worker)
 		}
 		ripens, until := s.ripens(now, p, m)
 		switch {
@@ -79,6 +82,7 @@ func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 			r.Coming++
 		}
 	}
+	r.At = cluster.Steward(heard, s.Of)
 	r.Lacks = max(0, min(p.Warm-r.Asleep-r.Coming, p.CreateUpTo-len(list)))
 	if r.Lacks == 0 || first == "" || s.making || leaving {
 		return r
