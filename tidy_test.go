@@ -36,8 +36,8 @@ var siblings = map[string][]string{
 	"cluster": {"fault"}, "machine": {"cluster", "fault"},
 	"api":   {"core"},
 	"store": {"internal"}, "runtime": {"internal"}, "mesh": {"internal", "runtime", "store"},
-	"broker": {"fleet"},
-	"gateway": {"broker", "fleet"}, "member": {"broker", "fleet"}, "proxy": {"fleet"}, "services": {"broker", "fleet"},
+	"broker": {"fleet"}, "gateway": {"broker", "fleet", "services"},
+	"member": {"broker", "fleet"}, "proxy": {"fleet"}, "services": {"broker", "fleet"},
 	"node":  {"broker", "fleet", "gateway", "member", "proxy", "services", "worker"},
 	"bench": {"sim"},
 }

@@ -1,6 +1,9 @@
 package api
 
-import "github.com/soukhq/souk/machine"
+import (
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
 
 // VolumeList lists an organization's volumes.
 type VolumeList struct {
@@ -39,4 +42,63 @@ type ExtendRequest struct {
 type Extended struct {
 	Volume       machine.Volume `json:"volume"`
 	NeedsRestart bool           `json:"needs_restart"`
+}
+
+// Bounds of a volume.
+const (
+	MaxVolumeGB         = 100_000
+	defaultVolumeGB     = 3
+	defaultRetention    = 5
+	maxSnapshotDays     = 60
+	maxVolumeNameLength = 30
+)
+
+// CodeVolumeNeverFits is never_fits of a volume, which the Machines API answers with another status.
+const CodeVolumeNeverFits = "volume_never_fits"
+
+// Spec returns the volume that is wanted.
+func (in NewVolume) Spec() (machine.Volume, error) {
+	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
+		AutoBackupEnabled: true, FSType: "ext4"}
+	set(&v.SizeGB, in.SizeGB)
+	set(&v.SnapshotRetention, in.SnapshotRetention)
+	set(&v.AutoBackupEnabled, in.AutoBackupEnabled)
+	set(&v.FSType, in.FSType)
+	switch {
+	case !volumeName(v.Name):
+		return v, fault.New(fault.Invalid, "volume_name",
+			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", fault.Clip(v.Name, 60),
+			maxVolumeNameLength)
+	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
+		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
+	case in.Encrypted != nil && *in.Encrypted: // who asks for it may rely on it
+		return v, fault.New(fault.Invalid, "unsupported", "encrypted is not supported: souk writes a volume as the "+
+			"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
+	}
+	return v, CheckRetention(v.SnapshotRetention)
+}
+
+// set puts a value in the place of another where there is one.
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// CheckRetention refuses a number of days that snapshots cannot be kept.
+func CheckRetention(days int) error {
+	if days < 1 || days > maxSnapshotDays {
+		return fault.New(fault.Invalid, "snapshot_retention",
+			"snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
+	}
+	return nil
+}
+
+func volumeName(s string) bool {
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxVolumeNameLength
 }

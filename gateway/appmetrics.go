@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
-	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/services/releases"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // appCollector tells of apps: of the machines of this process's own workers, and of the replicas of those services that its
 // member carries. So a sum over members counts each machine and each replica once.
-type appCollector struct{ releases *releasesAPI }
+type appCollector struct{ services *releases.Releases }
 
 // Describe describes nothing, as workerCollector's does.
 func (appCollector) Describe(chan<- *prometheus.Desc) {}
@@ -43,7 +43,7 @@ func (c appCollector) machines(out chan<- prometheus.Metric) {
 		app   string
 		state machine.State
 	}
-	known, sizes, all := c.releases.directory.Fleet.Snapshot(), map[string]int{}, map[kind]int{}
+	known, sizes, all := c.services.Directory.Fleet.Snapshot(), map[string]int{}, map[kind]int{}
 	own := map[cluster.WorkerID]bool{}
 	for w := range known.Workers() {
 		own[w.ID] = w.Own
@@ -70,14 +70,9 @@ type replicaCount struct{ wanted, ready, asleep int }
 
 // replicas tells of the services whose steward this member is.
 func (c appCollector) replicas(out chan<- prometheus.Metric) {
-	a := c.releases
-	members, groups, sizes := a.stewards(), map[[2]string]replicaCount{}, map[string]int{}
-	for _, app := range a.catalog.Services() {
-		s, is := a.catalog.Service(app)
-		if !is || s.Head == nil || rollout.StewardOf(s.App.ID, members, s.Tenure) != a.self {
-			continue
-		}
-		for _, g := range a.groups(&s) {
+	groups, sizes := map[[2]string]replicaCount{}, map[string]int{}
+	for app, carried := range c.services.Carried() {
+		for _, g := range carried {
 			groups[[2]string{app, g.Name}] = countReplicas(&g)
 			sizes[app] += g.Wanted
 		}

@@ -225,7 +225,7 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 		// not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
 		return http.StatusForbidden, ""
 	}
-	if e.Code == "no_volume_capacity" || e.Code == codeVolumeNeverFits {
+	if e.Code == "no_volume_capacity" || e.Code == api.CodeVolumeNeverFits {
 		return http.StatusConflict, ""
 	}
 	return http.StatusUnprocessableEntity, "insufficient_capacity"

@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/services/releases"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/decisionlog"
 )
@@ -54,7 +55,7 @@ type Options struct {
 	// too. nil: this process is alone.
 	Agree func(ctx context.Context, worker bool)
 	// Images says which images the releases of services mean; nil: they are as they are named.
-	Images Images
+	Images releases.Images
 	// Proxy is that of this process, which leads requests to machines; nil: there is none.
 	Proxy Proxy
 	// Certs are those that the proxy shows; nil: it speaks no TLS.
@@ -76,7 +77,7 @@ type Broker interface {
 	moveBroker
 	placingBroker
 	bidBroker
-	releaseBroker
+	releases.Broker
 	regionBroker
 	Collectors() []prometheus.Collector
 }
@@ -108,10 +109,10 @@ func New(o Options) (*Gateway, error) {
 	o.fill()
 	g := &Gateway{log: o.Log, directory: &directory{o.Directory, o.PageBytes}}
 	policies := known.Policies{Catalog: o.Catalog}
-	releases := &releasesAPI{o.Catalog, o.Broker, g.directory, o.Self, o.Stewards, o.LostAfter, o.Images, o.Agree,
-		o.Rand}
+	services := &releases.Releases{Catalog: o.Catalog, Broker: o.Broker, Directory: o.Directory, Self: o.Self,
+		Stewards: o.Stewards, LostAfter: o.LostAfter, Images: o.Images, Agree: o.Agree, Rand: o.Rand}
 	counts := append(o.Broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
-		clusterCollector{o.Cluster}, appCollector{releases}, jobCollector{o.Jobs},
+		clusterCollector{o.Cluster}, appCollector{services}, jobCollector{o.Jobs},
 		certCollector{o.Certs})
 	if o.Proxy != nil {
 		counts = append(counts, o.Proxy.Collectors()...)
@@ -119,7 +120,7 @@ func New(o Options) (*Gateway, error) {
 	metrics := newMetrics(counts...)
 	front := &front{o.judge(), o.Full, o.doors(), o.Agree, o.Log, metrics}
 	var err error
-	if g.mux, err = front.mux(g.nouns(o, policies, releases, metrics.serve)); err != nil {
+	if g.mux, err = front.mux(g.nouns(o, policies, services, metrics.serve)); err != nil {
 		return nil, err
 	}
 	g.handler = front.serve(g.mux)
@@ -185,7 +186,7 @@ func (o *Options) digest() func(id string) (digest string, err error) {
 }
 
 // nouns returns all that is served, each with what it needs.
-func (g *Gateway) nouns(o Options, policies known.Policies, releases *releasesAPI, metrics http.Handler) []noun {
+func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.Releases, metrics http.Handler) []noun {
 	d := g.directory
 	return []noun{
 		&appsAPI{o.Catalog, d},
@@ -199,8 +200,8 @@ func (g *Gateway) nouns(o Options, policies known.Policies, releases *releasesAP
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, o.Certs, d},
-		releases,
-		&movesAPI{o.Broker, releases},
+		&releasesAPI{o.Catalog, services},
+		&movesAPI{o.Broker, services, d},
 		&volumesAPI{o.Catalog, o.Broker, policies, d, o.Rand},
 		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
 		&bidsAPI{o.Catalog, o.Broker, d},

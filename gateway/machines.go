@@ -282,17 +282,7 @@ func readLaunch(w http.ResponseWriter, r *http.Request) (*machine.Launch, error)
 	if err != nil {
 		return nil, err
 	}
-	return l, checkLaunch(l)
-}
-
-// checkLaunch fills a launch in, and says what of it cannot be honoured.
-func checkLaunch(l *machine.Launch) error {
-	l.Normalize()
-	where := l.Region
-	l.Region = "" // an expression, which regions judges
-	err := l.Validate()
-	l.Region = where
-	return err
+	return l, broker.CheckLaunch(l)
 }
 
 // metadataAPI serves the metadata of machines.

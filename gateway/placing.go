@@ -130,7 +130,7 @@ func gangOf(b *api.GangRequest) (*broker.Gang, error) {
 	if err := gang.Valid(b.Launch); err != nil {
 		return nil, err
 	}
-	return gang, checkLaunch(b.Launch)
+	return gang, broker.CheckLaunch(b.Launch)
 }
 
 // The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker
@@ -182,7 +182,7 @@ func (a *bidsAPI) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.
 	if _, err := a.catalog.OpenApp(b.App); err != nil {
 		return nil, broker.Offer{}, err
 	}
-	return &b, broker.Offer{App: b.App, Launch: b.Launch, Worker: worker.ID()}, checkLaunch(b.Launch)
+	return &b, broker.Offer{App: b.App, Launch: b.Launch, Worker: worker.ID()}, broker.CheckLaunch(b.Launch)
 }
 
 func (a *bidsAPI) quoteAt(w http.ResponseWriter, r *http.Request) error {

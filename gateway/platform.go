@@ -51,7 +51,7 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 	byRegion := map[cluster.Region]int{}
 	view := a.directory.View()
 	for _, rec := range view.Workers {
-		byRegion[rec.Region] += countFits(placement.Request{Resources: want}, rec, maxPlacements)
+		byRegion[rec.Region] += placement.CountFits(placement.Request{Resources: want}, rec, maxPlacements)
 	}
 	for code, n := range byRegion {
 		out.Regions = append(out.Regions, api.Region{
@@ -89,9 +89,9 @@ func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request)
 	counts := map[cluster.Region]int{}
 	if in.Count == 0 {
 		for _, rec := range view.Workers {
-			counts[rec.Region] += countFits(req, rec, maxPlacements)
+			counts[rec.Region] += placement.CountFits(req, rec, maxPlacements)
 		}
-	} else if counts = spread(req, view, policy, int(in.Count)); counts == nil {
+	} else if counts = placement.Spread(req, view, policy, int(in.Count)); counts == nil {
 		counts = map[cluster.Region]int{}
 	}
 	answer(w, http.StatusOK, api.Placements{Regions: regionPlacements(req, view, counts)})
@@ -108,9 +108,9 @@ func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (
 		return req, fault.New(fault.Invalid, "count",
 			"at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
 	}
-	if in.VolumeSizeBytes > MaxVolumeGB<<30 {
+	if in.VolumeSizeBytes > api.MaxVolumeGB<<30 {
 		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less",
-			MaxVolumeGB)
+			api.MaxVolumeGB)
 	}
 	var err error
 	if req.Resources, err = broker.GuestResources(guest); err != nil {
@@ -149,41 +149,6 @@ func (a *platformAPI) quotedView(ctx context.Context, req placement.Request) clu
 		}
 	}
 	return view
-}
-
-// countFits gives how many machines of the request a worker takes, one after the other, at most limit.
-func countFits(req placement.Request, rec cluster.Record, limit int) int {
-	rec.Starting = 0 // over time, not at once
-	n := 0
-	for n < limit && placement.Judge(req, rec).Fits {
-		rec.Used = rec.Used.Add(req.Resources)
-		n++
-		if req.Resources.IsZero() {
-			return limit
-		}
-	}
-	return n
-}
-
-// spread places count machines on copies of the records, as buyers would, and counts them by region. What does not fit
-// is not counted.
-func spread(req placement.Request, view cluster.View, policy placement.Policy, count int) map[cluster.Region]int {
-	view.Workers = slices.Clone(view.Workers)
-	counts := map[cluster.Region]int{}
-	for range count {
-		best := placement.Rank(req, view, policy)
-		if len(best) == 0 || !best[0].Fits {
-			return counts
-		}
-		for i := range view.Workers {
-			w := &view.Workers[i]
-			if string(w.Worker) == best[0].Worker {
-				w.Used = w.Used.Add(req.Resources)
-				counts[w.Region]++
-			}
-		}
-	}
-	return counts
 }
 
 // regionPlacements lists the regions that get machines, nearest first.

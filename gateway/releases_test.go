@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
-	"github.com/soukhq/souk/store/catalog"
+	"github.com/soukhq/souk/services/releases"
 )
 
 const webRelease = `{"groups":[{"name":"web","replicas":2,"config":{"image":"demo:1"}},` +
@@ -129,12 +129,8 @@ func TestServiceStatus(t *testing.T) {
 		next.Ready = next.Ready && id != ids[1]
 		known.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
-	if !blamed(&api.GroupStatus{Slots: []api.SlotStatus{{Machine: "a", Worker: "w1"}, {Machine: "b", Worker: "w2"}}},
-		[]rollout.Held{{Machine: "a"}, {Machine: "b"}}) {
-		t.Error("a release whose machines die at two workers is not blamed")
-	}
 	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}, {Machine: ids[1], Why: "it dies"}}
-	got := (&releasesAPI{directory: s.gateway.directory}).groups(&service)
+	got := (&releases.Releases{Directory: s.options.Directory}).Groups(&service)
 	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||
 		got[1].Name != "job" || got[1].There != 0 || got[2].Name != "gone" || got[2].Wanted != 0 {
 		t.Fatalf("%+v", got)
@@ -161,26 +157,6 @@ func TestStatusOfWhatWaits(t *testing.T) {
 	if free != "" || waits != "no machine is made for db/0 while worker gone is not heard, as it may have one; if it "+
 		"never comes back, remove it: souk node rm gone" {
 		t.Errorf("%q, %q", waits, free)
-	}
-}
-
-// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
-// for.
-func TestOnLost(t *testing.T) {
-	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
-	for _, x := range []struct {
-		app, group string
-		mounts     []machine.Mount
-		want       rollout.OnLost
-	}{
-		{"", "", nil, ""}, {"fast", "", nil, rollout.Replace}, {"fenced", "", nil, rollout.Fenced},
-		{"never", "", nil, rollout.Never}, {"fast", "never", nil, rollout.Never}, {"fast", "", mounts, ""},
-	} {
-		app := catalog.App{Disconnect: x.app}
-		g := api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}
-		if got := onLost(&app, &g); got != x.want {
-			t.Errorf("app %q, group %q: %q", x.app, x.group, got)
-		}
 	}
 }
 

@@ -19,63 +19,15 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Bounds of a volume.
-const (
-	MaxVolumeGB         = 100_000
-	defaultVolumeGB     = 3
-	defaultRetention    = 5
-	maxSnapshotDays     = 60
-	mibPerGB            = 1024
-	maxVolumeNameLength = 30
-)
+// mibPerGB is how many MiB a GB of a volume has.
+const mibPerGB = 1024
 
-// volumeSpec gives the volume that is wanted.
-func volumeSpec(in api.NewVolume) (machine.Volume, error) {
-	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
-		AutoBackupEnabled: true, FSType: "ext4"}
-	set(&v.SizeGB, in.SizeGB)
-	set(&v.SnapshotRetention, in.SnapshotRetention)
-	set(&v.AutoBackupEnabled, in.AutoBackupEnabled)
-	set(&v.FSType, in.FSType)
-	switch {
-	case !volumeName(v.Name):
-		return v, fault.New(fault.Invalid, "volume_name",
-			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", clip(v.Name, 60),
-			maxVolumeNameLength)
-	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
-		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
-	case in.Encrypted != nil && *in.Encrypted: // who asks for it may rely on it
-		return v, fault.New(fault.Invalid, "unsupported", "encrypted is not supported: souk writes a volume as the "+
-			"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
-	}
-	return v, checkRetention(v.SnapshotRetention)
-}
-
+// set puts a value in the place of another where there is one.
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
-
-func checkRetention(days int) error {
-	if days < 1 || days > maxSnapshotDays {
-		return fault.New(fault.Invalid, "snapshot_retention",
-			"snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
-	}
-	return nil
-}
-
-func volumeName(s string) bool {
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxVolumeNameLength
-}
-
-// codeVolumeNeverFits is never_fits of a volume, which the Machines API answers with another status.
-const codeVolumeNeverFits = "volume_never_fits"
 
 // volumesAPI serves volumes.
 type volumesAPI struct {
@@ -144,7 +96,7 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 	}
 	c := lifecycle.VolumeCommand{Verb: "create", App: app.Name, Volume: machine.NewVolumeID(a.rand),
 		Namespace: space.Name}
-	if c.Spec, err = volumeSpec(in); err != nil {
+	if c.Spec, err = in.Spec(); err != nil {
 		return err
 	}
 	set(&c.Snapshot, in.SnapshotID)
@@ -213,7 +165,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		never = never && policy.Judge(&req, &view.Workers[i]).Never
 	}
 	if never {
-		code = codeVolumeNeverFits
+		code = api.CodeVolumeNeverFits
 	}
 	return machine.Volume{}, &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeRegion,
 		Resource: "disk", Detail: ranked,
@@ -329,7 +281,7 @@ func (a *volumesAPI) updateVolume(w http.ResponseWriter, r *http.Request) error 
 	set(&c.Spec.SnapshotRetention, in.SnapshotRetention)
 	set(&c.Spec.AutoBackupEnabled, in.AutoBackupEnabled)
 	if in.SnapshotRetention != nil {
-		if err := checkRetention(c.Spec.SnapshotRetention); err != nil {
+		if err := api.CheckRetention(c.Spec.SnapshotRetention); err != nil {
 			return err
 		}
 	}
@@ -355,8 +307,8 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	if in.SizeGB < 1 || in.SizeGB > MaxVolumeGB {
-		return fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, in.SizeGB)
+	if in.SizeGB < 1 || in.SizeGB > api.MaxVolumeGB {
+		return fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", api.MaxVolumeGB, in.SizeGB)
 	}
 	c := volumeCommand(r, "extend")
 	c.Spec.SizeGB = in.SizeGB

@@ -1,4 +1,4 @@
-package gateway
+package releases
 
 import (
 	"context"
@@ -30,8 +30,8 @@ const pinTime = 10 * time.Second
 // pin has each group of a release name its image with the digest that its name means now, so that all machines of the
 // release are of the same one. It returns the names of those images that were taken as they are on this host. ask allows
 // that registries are asked: who may only read may not have this host connect to whatever address a name has.
-func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release, ask bool) (here []string, err error) {
-	if a.images == nil {
+func (a *Releases) pin(ctx context.Context, r *rollout.Release, ask bool) (here []string, err error) {
+	if a.Images == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pinTime)
@@ -79,17 +79,17 @@ func (a *releasesAPI) pin(ctx context.Context, r *rollout.Release, ask bool) (he
 }
 
 // meant returns which image a group's name means.
-func (a *releasesAPI) meant(ctx context.Context, group, name string, ask bool) (image.Resolved, error) {
+func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (image.Resolved, error) {
 	if !ask {
-		x, known := a.images.Known(name)
+		x, known := a.Images.Known(name)
 		if !known {
 			return x, fault.New(fault.Denied, "role", "group %s has the image %s, which is not at this member, and a "+
 				"token that may not deploy does not have its registry asked: name the image with its digest, or use a "+
-				"token with the role %s", group, clip(name, 120), api.RoleOperator)
+				"token with the role %s", group, fault.Clip(name, 120), api.RoleOperator)
 		}
 		return x, nil
 	}
-	x, err := a.images.Resolve(ctx, name)
+	x, err := a.Images.Resolve(ctx, name)
 	if err != nil {
 		return x, unresolved(group, name, err)
 	}
@@ -105,5 +105,5 @@ func unresolved(group, name string, err error) error {
 	}
 	return fault.New(kind, code, "group %s has the image %s, and nobody says which that is now: %v; nothing was "+
 		"changed: see to the name or the registry, name the image with its digest, or load it at this member (souk "+
-		"image load)", group, clip(name, 120), err)
+		"image load)", group, fault.Clip(name, 120), err)
 }

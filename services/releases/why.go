@@ -1,9 +1,8 @@
-package gateway
+package releases
 
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/soukhq/souk/api"
@@ -14,45 +13,44 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// why explains a service. All that it says is read from the machines and the fleet, so each member says the same.
-func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
-	s, status, err := a.service(r.PathValue("app"))
+// Why explains a service. All that it says is read from the machines and the fleet, so each member says the same.
+func (a *Releases) Why(ctx context.Context, app string) (out api.ServiceWhy, err error) {
+	s, status, err := a.Status(app)
 	if err != nil {
-		return err
+		return out, err
 	}
-	list, silent, err := a.directory.Listing(r.Context(), s.App.Name, false,
+	list, silent, err := a.Directory.Listing(ctx, s.App.Name, false,
 		func(m *machine.Machine) bool { return m.Replica != nil })
 	if err != nil {
-		return err
+		return out, err
 	}
 	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]rollout.Standing{},
 		lacks: map[string]lack{}, uneven: a.uneven(&s)}
 	for _, m := range list {
 		x.machines[m.ID] = m.Machine
 	}
-	for _, m := range a.directory.Fleet.Snapshot().Standing(s.App.Name) {
+	for _, m := range a.Directory.Fleet.Snapshot().Standing(s.App.Name) {
 		x.standing[m.ID] = m
 	}
-	out := api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
+	out = api.ServiceWhy{Service: status, Replicas: []api.ReplicaWhy{}}
 	for i := range status.Groups {
 		g := &status.Groups[i]
 		for j := range g.Slots {
-			out.Replicas = append(out.Replicas, x.replica(r.Context(), g, &g.Slots[j]))
+			out.Replicas = append(out.Replicas, x.replica(ctx, g, &g.Slots[j]))
 		}
 	}
 	for i := range status.Jobs {
-		out.Jobs = append(out.Jobs, x.job(r.Context(), &status.Jobs[i]))
+		out.Jobs = append(out.Jobs, x.job(ctx, &status.Jobs[i]))
 	}
 	for _, one := range silent {
 		out.Missing = append(out.Missing, one.Worker)
 	}
-	answer(w, http.StatusOK, out)
-	return nil
+	return out, nil
 }
 
 // explainer explains the replicas of one service.
 type explainer struct {
-	a        *releasesAPI
+	a        *Releases
 	of       *catalog.Service
 	machines map[string]*machine.Machine // by id, as their workers tell of them
 	standing map[string]rollout.Standing // by id
@@ -105,7 +103,7 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 		o.Replica.Run = machine.RunScheduled
 	}
 	o.Machine = o.Slot().MachineID(x.of.App.ID, 0, "")
-	p, err := x.a.broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: o.Launch(wanted)})
+	p, err := x.a.Broker.Plan(ctx, broker.Intent{App: x.of.App.Name, Launch: o.Launch(wanted)})
 	switch {
 	case err != nil:
 		out.why = err.Error()
@@ -134,7 +132,7 @@ func (x *explainer) job(ctx context.Context, j *api.JobStatus) api.JobWhy {
 	case on >= 0 && j.Runs[on].Unheard:
 		wanted, _ := x.of.InForce()
 		out.Why = fmt.Sprintf("machine %s may still run it, and its worker %s is not heard: %s", j.Runs[on].Machine,
-			j.Runs[on].Worker, wanted.Group(j.Group).Tells(x.a.lostAfter))
+			j.Runs[on].Worker, wanted.Group(j.Group).Tells(x.a.LostAfter))
 	case on >= 0:
 		out.AsWanted, out.Why = true, fmt.Sprintf("machine %s of worker %s runs it", j.Runs[on].Machine,
 			j.Runs[on].Worker)

@@ -1,10 +1,9 @@
-package gateway
+package releases
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -68,14 +67,14 @@ func (u unmade) without(l *machine.Launch) *machine.Launch {
 
 // nameVolumes puts the ids of an app's volumes in the place of the names by which the groups of a release mount them.
 // Those that are not there and have a size get an id, and are returned: they are to be made.
-func (a *releasesAPI) nameVolumes(ctx context.Context, app string, in *api.NewRelease) (unmade, error) {
+func (a *Releases) nameVolumes(ctx context.Context, app string, in *api.NewRelease) (unmade, error) {
 	byName := func(m machine.Mount) bool { return m.Volume != "" && !machine.ValidVolumeID(m.Volume) }
 	if !slices.ContainsFunc(in.Groups, func(g api.NewGroup) bool {
 		return g.Config != nil && slices.ContainsFunc(g.Config.Mounts, byName)
 	}) {
 		return nil, nil //nolint:nilnil // none is to be made
 	}
-	there, silent, err := a.directory.Volumes(ctx, app)
+	there, silent, err := a.Directory.Volumes(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +90,7 @@ func (a *releasesAPI) nameVolumes(ctx context.Context, app string, in *api.NewRe
 			}
 			if g.Config.Mounts[j], err = n.mount(g.Name, m); err != nil {
 				return nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
-					clip(cmp.Or(g.Name, `""`), 80))
+					fault.Clip(cmp.Or(g.Name, `""`), 80))
 			}
 		}
 	}
@@ -100,7 +99,7 @@ func (a *releasesAPI) nameVolumes(ctx context.Context, app string, in *api.NewRe
 
 // naming finds the volumes that names mean.
 type naming struct {
-	*releasesAPI
+	*Releases
 	app    string
 	there  []machine.Volume
 	silent []find.Unanswered // workers that may have others
@@ -113,7 +112,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	if m.SizeGB != 0 {
 		wanted.SizeGB = &m.SizeGB
 	}
-	spec, err := volumeSpec(wanted)
+	spec, err := wanted.Spec()
 	if err != nil {
 		return m, err
 	}
@@ -137,7 +136,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 		m.Volume = has
 		return m, nil
 	case len(n.silent) > 0:
-		return m, n.directory.Nowhere(find.VolumeMissing, n.silent)
+		return m, n.Directory.Nowhere(find.VolumeMissing, n.silent)
 	case wanted.SizeGB == nil:
 		return m, fault.New(fault.NotFound, find.VolumeMissing, "app %s has no volume named %s: say its size, as in "+
 			"size = \"10g\", and a deploy makes it, or make it with \"souk volumes create %s --app %s\"", n.app,
@@ -149,7 +148,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 			return m, nil
 		}
 	}
-	m.Volume = machine.NewVolumeID(n.rand)
+	m.Volume = machine.NewVolumeID(n.Rand)
 	n.unmade[m.Volume] = unmadeVolume{group, spec}
 	return m, nil
 }
@@ -166,7 +165,7 @@ func (n *naming) named(name string) (out []machine.Volume) {
 
 // mounted returns the volume that a group of the release in force mounts under a name; "" for none.
 func (n *naming) mounted(group, name string) string {
-	s, there := n.catalog.Service(n.app)
+	s, there := n.Catalog.Service(n.app)
 	if !there || s.Release == nil {
 		return ""
 	}
@@ -181,21 +180,20 @@ func (n *naming) mounted(group, name string) string {
 }
 
 // makeVolumes makes the volumes that a release mounts and that are not there, each where a machine of its group has room.
-func (a *releasesAPI) makeVolumes(r *http.Request, app *catalog.App, release *rollout.Release, parent *string,
-	un unmade) (made []api.ReleaseVolume, err error) {
+func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, release *rollout.Release, parent *string,
+	by string, un unmade) (made []api.ReleaseVolume, err error) {
 	if len(un) == 0 {
 		return nil, nil
 	}
-	ctx := r.Context()
-	if _, err := a.catalog.Foresee(app.Name, release, caller(r), parent, time.Now()); err != nil {
+	if _, err := a.Catalog.Foresee(app.Name, release, by, parent, time.Now()); err != nil {
 		return nil, err // nothing is made for a release that is refused
 	}
-	space, err := a.catalog.NamespaceOf(app.Name)
+	space, err := a.Catalog.NamespaceOf(app.Name)
 	if err != nil {
 		return nil, err
 	}
 	s := catalog.Service{App: *app, Release: release}
-	stage, left := a.broker.Rehearse(ctx), un
+	stage, left := a.Broker.Rehearse(ctx), un
 	for i := range release.Groups {
 		g := &release.Groups[i]
 		if !left.of(g.Config) {
@@ -205,7 +203,7 @@ func (a *releasesAPI) makeVolumes(r *http.Request, app *catalog.App, release *ro
 		if err != nil {
 			return made, err
 		}
-		w, region := a.directory.WorkerAt(at)
+		w, region := a.Directory.WorkerAt(at)
 		if w == nil {
 			return made, fault.New(fault.Unavailable, "worker_gone", "worker %s, which has room for the volumes of "+
 				"group %s, is not heard any more; try again", at, g.Name)
@@ -226,27 +224,27 @@ func (a *releasesAPI) makeVolumes(r *http.Request, app *catalog.App, release *ro
 		}
 		left = rest
 	}
-	a.agree(ctx, true)
+	a.Agree(ctx, true)
 	return made, nil
 }
 
 // placeGroup returns the worker that has room for a machine of a group and the volumes that it lacks, once the group's
 // machines are gone: a volume has one machine.
-func (a *releasesAPI) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *rollout.Group,
+func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *rollout.Group,
 	un unmade) (cluster.WorkerID, error) {
-	for _, m := range a.directory.Fleet.Snapshot().Standing(s.App.Name) {
+	for _, m := range a.Directory.Fleet.Snapshot().Standing(s.App.Name) {
 		if m.Replica.Group == g.Name {
 			stage.TakeOut(ctx, s.App.Name, m.ID)
 		}
 	}
-	o := &rollout.Order{Machine: machine.NewID(a.rand), Replica: machine.Replica{Group: g.Name}}
+	o := &rollout.Order{Machine: machine.NewID(a.Rand), Replica: machine.Replica{Group: g.Name}}
 	one, no := rehearse(ctx, stage, s, o, un)
 	if one != nil {
 		return one.Worker, nil
 	}
 	code := "no_volume_capacity"
 	if no.fits == api.FitsNever {
-		code = codeVolumeNeverFits
+		code = api.CodeVolumeNeverFits
 	}
 	return "", &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeRegion, Resource: "disk",
 		Text: fmt.Sprintf("no worker has room for the volumes that group %s mounts and one of its machines: %s", g.Name,

@@ -1,4 +1,4 @@
-package gateway
+package releases
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 
 // hold has workers hold the room of the machines that a release makes first. A worker that has the room no more makes the
 // release not fit, and nothing is held. Room that is there only once older machines are gone is not held. nil: none is.
-func (a *releasesAPI) hold(ctx context.Context, t *trial) *rollout.Booking {
+func (a *Releases) hold(ctx context.Context, t *trial) *rollout.Booking {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
 	booking := &rollout.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
@@ -33,7 +33,7 @@ func (a *releasesAPI) hold(ctx context.Context, t *trial) *rollout.Booking {
 	var all sync.WaitGroup
 	for i, slot := range slots {
 		all.Go(func() {
-			held[i], errs[i] = a.broker.HoldTrial(ctx, t.made[slot], booking.SlotToken(slot), market.MaxHoldTTL)
+			held[i], errs[i] = a.Broker.HoldTrial(ctx, t.made[slot], booking.SlotToken(slot), market.MaxHoldTTL)
 		})
 	}
 	all.Wait()
@@ -81,8 +81,8 @@ func (t *trial) lateVolumes(group string) bool {
 }
 
 // giveBack ends holds, as far as their workers can be asked; the others end by themselves.
-func (a *releasesAPI) giveBack(ctx context.Context, booking *rollout.Booking) {
+func (a *Releases) giveBack(ctx context.Context, booking *rollout.Booking) {
 	for slot, worker := range booking.At {
-		_ = a.broker.Release(ctx, worker, booking.Token+"/"+slot)
+		_ = a.Broker.Release(ctx, worker, booking.Token+"/"+slot)
 	}
 }

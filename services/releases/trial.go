@@ -1,12 +1,10 @@
-package gateway
+package releases
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,62 +17,6 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
-
-// plan says what a new release would do, and whether there is room for its first step. It changes nothing.
-func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
-	return a.foresee(w, r, false)
-}
-
-// planAndHold is plan, and has workers hold that room for a while.
-func (a *releasesAPI) planAndHold(w http.ResponseWriter, r *http.Request) error {
-	return a.foresee(w, r, true)
-}
-
-func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool) error {
-	app, err := a.catalog.OpenApp(r.PathValue("app"))
-	switch {
-	case fault.CodeOf(err) == "app_not_found":
-		app = catalog.App{Name: r.PathValue("app")} // a deploy would make it
-	case err != nil:
-		return err
-	}
-	var in api.NewRelease
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	release, un, here, err := a.release(r, &app, &in)
-	if err != nil {
-		return err
-	}
-	foresee := func(release *rollout.Release) (*trial, error) {
-		s, err := a.catalog.Foresee(app.Name, release, caller(r), in.Parent, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		return a.try(r.Context(), &s, un), nil
-	}
-	t, err := foresee(release)
-	if err != nil {
-		return err
-	}
-	held := (*rollout.Booking)(nil)
-	for tries := 1; hold && t.fits() == api.FitsNow; tries++ {
-		if held = a.hold(r.Context(), t); t.fits() == api.FitsNow || tries == holdTries {
-			break
-		}
-		if t, err = foresee(release); err != nil { // the worker that refused has said what it has
-			return err
-		}
-	}
-	out := t.answer(app.Name)
-	out.Held, out.ImagesHere, out.Volumes = (*api.Booking)(held), here, un.plan()
-	out.Warnings = release.Warnings(app.Name)
-	if out.Fits == api.FitsLater {
-		out.Help = append(out.Help, help(release, t, foresee)...)
-	}
-	answer(w, http.StatusOK, out)
-	return nil
-}
 
 // trial is what a rollout does, and what came of placing its first step.
 type trial struct {
@@ -120,14 +62,14 @@ func (x *groupTrial) refused(why string) {
 
 // try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
 // again for the groups that come after it.
-func (a *releasesAPI) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
-	known := a.directory.Fleet.Snapshot()
+func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
+	known := a.Directory.Fleet.Snapshot()
 	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
 	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
 		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
-		LostAfter: a.lostAfter, Workers: known.Peers(), Places: known.Places()}, known.Standing(s.App.Name))
-	t.tryRuns(ctx, a.broker, s)
-	stage := a.broker.Rehearse(ctx)
+		LostAfter: a.LostAfter, Workers: known.Peers(), Places: known.Places()}, known.Standing(s.App.Name))
+	t.tryRuns(ctx, a.Broker, s)
+	stage := a.Broker.Rehearse(ctx)
 	for i := range t.plan.First {
 		if o := &t.plan.First[i]; o.Verb == rollout.Remove && goesBefore(s, o) {
 			stage.TakeOut(ctx, s.App.Name, o.Machine)
@@ -163,7 +105,7 @@ func goesBefore(s *catalog.Service, o *rollout.Order) bool {
 
 // tryRuns places what the release runs once, each alone. Its command must have room now, as it runs before anything of the
 // release is made; a job may find some when it is due.
-func (t *trial) tryRuns(ctx context.Context, b releaseBroker, s *catalog.Service) {
+func (t *trial) tryRuns(ctx context.Context, b Broker, s *catalog.Service) {
 	t.runs.fits = api.FitsNow
 	for i := range t.plan.Runs {
 		o := &t.plan.Runs[i]
@@ -285,135 +227,4 @@ func (t *trial) fits() api.Fit {
 		out = worse(out, x.fits)
 	}
 	return out
-}
-
-func (t *trial) answer(app string) api.ReleasePlan {
-	out := api.ReleasePlan{App: app, Changes: t.plan.Changes(), Fits: t.fits(), Credits: t.cost, Help: []api.PlanHelp{},
-		Groups: []api.PlannedGroup{}, Jobs: append([]string{}, t.plan.Jobs...), Command: t.plan.Command}
-	why := t.runs.why
-	for i := range t.plan.Groups {
-		g := &t.plan.Groups[i]
-		if g.Group != nil && g.Group.Cron != nil && len(g.Replicas) == 0 {
-			continue
-		}
-		x := t.groups[g.Name]
-		if x == nil {
-			x = &groupTrial{fitting: fitting{fits: api.FitsNow}}
-		}
-		a := api.PlannedGroup{Name: g.Name, Strategy: g.Strategy, Order: g.Order, Wanted: g.Wanted, There: g.Now,
-			Surge: g.Surge(), Canary: g.Canary, First: x.news + x.beside,
-			Placed: x.newsPlaced + x.besidePlaced, Evicts: x.evicts,
-			Fits: x.fits, Why: x.why,
-			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
-		for _, r := range g.Replicas {
-			b := api.PlannedReplica{Index: r.Slot.Index, Does: r.Does, Machine: r.Machine, Worker: r.Worker, Why: r.Why}
-			if to := t.made[r.Slot]; to != nil && r.Does != rollout.Keep && r.Does != rollout.Destroy {
-				b.To = to.Worker
-			}
-			a.Replicas = append(a.Replicas, b)
-		}
-		if x.fits != api.FitsNow {
-			why = append(why, fmt.Sprintf("%d of the %d machines that group %s makes first have room: %s", a.Placed,
-				a.First, g.Name, x.why))
-		}
-		out.Groups = append(out.Groups, a)
-	}
-	out.Why = strings.Join(why, "; and ")
-	return out
-}
-
-// An edit is a change of a group that has no room for its first step; "" where it would change nothing.
-type edit func(g *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
-
-// edits are those that are tried, the smaller first.
-func edits() [][]edit {
-	return [][]edit{{lessSurge}, {stopFirst}, {higherBand}, {fewer}, {stopFirst, fewer}}
-}
-
-// higherBand lets a group that names no band push out what ranks lower.
-func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
-	var s machine.Scheduling
-	if g.Scheduling != nil {
-		s = *g.Scheduling
-	}
-	if s.Band != "" || s.Lent {
-		return ""
-	}
-	s.Band = machine.BandService
-	g.Scheduling = &s
-	return "scheduling.band = " + strconv.Quote(string(s.Band))
-}
-
-// lessSurge has as many machines beside older ones as have room.
-func lessSurge(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
-	gradual := p.Strategy == rollout.Rolling || p.Strategy == rollout.Canary
-	if x.besidePlaced == 0 || x.besidePlaced == x.beside || !gradual {
-		return ""
-	}
-	u.MaxSurge = strconv.Itoa(x.besidePlaced)
-	return "update.max_surge = " + strconv.Quote(u.MaxSurge)
-}
-
-// stopFirst has no machine beside an older one.
-func stopFirst(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
-	if x.beside == 0 || p.Order == rollout.StopFirst {
-		return ""
-	}
-	text := "update.order = \"stop-first\""
-	if p.Strategy == rollout.BlueGreen {
-		text, u.Strategy = "update.strategy = \"rolling\", "+text, rollout.Rolling
-	}
-	if u.Order, u.MaxSurge = rollout.StopFirst, ""; p.Group.Update != nil && p.Group.Update.MaxSurge != "" {
-		text += " without max_surge"
-	}
-	return text
-}
-
-// fewer has as many replicas as have room.
-func fewer(g *rollout.Group, _ *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
-	n := p.Wanted - x.news + x.newsPlaced
-	if x.news == x.newsPlaced || n < 1 {
-		return ""
-	}
-	g.Replicas = n
-	return "replicas = " + strconv.Itoa(n)
-}
-
-// help returns the smallest change of the groups without room by which the release would fit now; none where none that
-// is known does.
-func help(of *rollout.Release, t *trial, foresee func(*rollout.Release) (*trial, error)) (out []api.PlanHelp) {
-	for _, list := range edits() {
-		next := *of
-		next.Groups = slices.Clone(of.Groups)
-		out = nil
-		for i := range next.Groups {
-			g := &next.Groups[i]
-			x := t.groups[g.Name]
-			if x.fits == api.FitsNow {
-				continue
-			}
-			var u rollout.Update
-			if g.Update != nil {
-				u = *g.Update
-			}
-			at := slices.IndexFunc(t.plan.Groups, func(p rollout.GroupPlan) bool { return p.Name == g.Name })
-			var sets []string
-			for _, e := range list {
-				if set := e(g, &u, x, &t.plan.Groups[at]); set != "" {
-					sets = append(sets, set)
-				}
-			}
-			if len(sets) > 0 {
-				g.Update = &u
-				out = append(out, api.PlanHelp{Group: g.Name, Set: strings.Join(sets, ", ")})
-			}
-		}
-		if len(out) == 0 {
-			continue
-		}
-		if after, err := foresee(&next); err == nil && after.fits() == api.FitsNow {
-			return out
-		}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package gateway
+package releases
 
 import (
 	"strings"

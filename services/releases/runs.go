@@ -1,8 +1,8 @@
-package gateway
+package releases
 
 import (
 	"cmp"
-	"net/http"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +18,8 @@ import (
 )
 
 // runs lists the runs of a service, newest first: of a job, or of its releases' commands (group "").
-func (a *releasesAPI) runs(app, group string) (out []*fleet.Machine) {
-	for m := range a.directory.Fleet.Snapshot().MachinesOf(app) {
+func (a *Releases) runs(app, group string) (out []*fleet.Machine) {
+	for m := range a.Directory.Fleet.Snapshot().MachinesOf(app) {
 		of := m.Replica
 		if of == nil || of.Run == "" || m.State == machine.Destroyed || m.State == machine.Destroying {
 			continue
@@ -35,7 +35,7 @@ func (a *releasesAPI) runs(app, group string) (out []*fleet.Machine) {
 }
 
 // command tells of the command of a rollout's release.
-func (a *releasesAPI) command(s *catalog.Service, r *api.Rollout) {
+func (a *Releases) command(s *catalog.Service, r *api.Rollout) {
 	if r == nil || s.Release == nil || s.Release.Command == nil || !s.Head.Command {
 		return
 	}
@@ -56,12 +56,12 @@ func (a *releasesAPI) command(s *catalog.Service, r *api.Rollout) {
 }
 
 // jobs tells of the groups of a service that run at times.
-func (a *releasesAPI) jobs(s *catalog.Service) (out []api.JobStatus) {
+func (a *Releases) jobs(s *catalog.Service) (out []api.JobStatus) {
 	wanted, _ := s.InForce()
 	if wanted == nil {
 		return nil
 	}
-	known := a.directory.Fleet.Snapshot()
+	known := a.Directory.Fleet.Snapshot()
 	for i := range wanted.Groups {
 		g := &wanted.Groups[i]
 		c := g.Cron
@@ -88,31 +88,23 @@ func (a *releasesAPI) jobs(s *catalog.Service) (out []api.JobStatus) {
 	return out
 }
 
-// trigger runs a job now. Its machine is as a scheduled one, which the service's steward sees to from then on.
-func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.catalog.OpenApp(r.PathValue("app"))
-	if err != nil {
-		return err
-	}
-	var in api.Trigger
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	s, there := a.catalog.Service(app.Name)
+// Trigger runs a job now. Its machine is as a scheduled one, which the service's steward sees to from then on.
+func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) (out api.Triggered, err error) {
+	s, there := a.Catalog.Service(app.Name)
 	if !there {
-		return catalog.NoService(app.Name)
+		return out, catalog.NoService(app.Name)
 	}
 	if s.Why != nil {
-		return s.Why
+		return out, s.Why
 	}
 	release, restarted := s.Applied()
 	if release == nil {
-		return fault.New(fault.Precondition, "command_pending", "the command of the first release of %s has not ended "+
-			"with 0, so no job of it runs yet: \"souk status --app %s\" tells how far it is", app.Name, app.Name)
+		return out, fault.New(fault.Precondition, "command_pending", "the command of the first release of %s has not "+
+			"ended with 0, so no job of it runs yet: \"souk status --app %s\" tells how far it is", app.Name, app.Name)
 	}
-	g, err := job(release, in.Group)
+	g, err := job(release, group)
 	if err != nil {
-		return err
+		return out, err
 	}
 	now := time.Now()
 	o := rollout.Order{Replica: machine.Replica{Group: g.Name, Epoch: rollout.Minute(now), Release: release.ID(),
@@ -121,20 +113,19 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
 		x := m.Standing(true, false, time.Time{})
 		if !x.Over() && cmp.Or(g.Cron.Overlap, rollout.Forbid) != rollout.AllowBoth {
-			return fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of it do "+
-				"not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
+			return out, fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of "+
+				"it do not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
 				app.Name, m.ID)
 		}
 	}
-	o.Machine = rollout.RunID(app.ID, &o.Replica, cluster.Term{Member: a.self})
-	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: o.Launch(release),
+	o.Machine = rollout.RunID(app.ID, &o.Replica, cluster.Term{Member: a.Self})
+	placed, err := a.Broker.Place(ctx, broker.Intent{App: app.Name, Launch: o.Launch(release),
 		Replica: &broker.Replica{Replica: o.Replica}})
 	if err != nil {
-		return err
+		return out, err
 	}
 	m := placed.Machines[0]
-	answer(w, http.StatusCreated, api.Triggered{Machine: m.ID, Name: m.Name, Worker: m.Worker})
-	return nil
+	return api.Triggered{Machine: m.ID, Name: m.Name, Worker: m.Worker}, nil
 }
 
 // job returns a group that runs at times.
@@ -150,8 +141,8 @@ func job(r *rollout.Release, name string) (*rollout.Group, error) {
 	}
 	if len(jobs) == 0 {
 		return nil, fault.New(fault.NotFound, "job_not_found", "the release has no group that runs at times, so there "+
-			"is no job %s: give one a cron.schedule", clip(cmp.Or(name, `""`), 80))
+			"is no job %s: give one a cron.schedule", fault.Clip(cmp.Or(name, `""`), 80))
 	}
 	return nil, fault.New(fault.NotFound, "job_not_found", "the release has no job %s; its jobs are %s",
-		clip(cmp.Or(name, `""`), 80), strings.Join(jobs, ", "))
+		fault.Clip(cmp.Or(name, `""`), 80), strings.Join(jobs, ", "))
 }

@@ -1,9 +1,8 @@
-package gateway
+package releases
 
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -16,38 +15,42 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
-	_, out, err := a.service(r.PathValue("app"))
-	if err == nil {
-		answer(w, http.StatusOK, out)
-	}
-	return err
-}
-
-// service returns what is wanted of an app, and how it stands.
-func (a *releasesAPI) service(app string) (s catalog.Service, out api.ServiceStatus, err error) {
-	if _, err := a.catalog.App(app); err != nil {
+// Status returns what is wanted of an app, and how it stands.
+func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus, err error) {
+	if _, err := a.Catalog.App(app); err != nil {
 		return s, out, err
 	}
-	s, there := a.catalog.Service(app)
+	s, there := a.Catalog.Service(app)
 	if !there {
 		return s, out, catalog.NoService(app)
 	}
 	t := s.Tenure
 	out = api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
-		Member: rollout.StewardOf(s.App.ID, a.stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
+		Member: rollout.StewardOf(s.App.ID, a.Stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
 	if s.Why != nil {
 		out.Why = s.Why.Error()
 	}
 	if s.Head != nil {
-		h := headAnswer(s.Head)
+		h := HeadAnswer(s.Head)
 		out.Head = &h
 	}
-	out.Groups = append(out.Groups, a.groups(&s)...)
+	out.Groups = append(out.Groups, a.Groups(&s)...)
 	out.Rollout = rolloutAnswer(&s, out.Groups)
 	a.command(&s, out.Rollout)
 	out.Jobs = a.jobs(&s)
 	return s, out, nil
+}
+
+// Carried tells of the groups of each service whose steward this member is, by app.
+func (a *Releases) Carried() map[string][]api.GroupStatus {
+	members, out := a.Stewards(), map[string][]api.GroupStatus{}
+	for _, app := range a.Catalog.Services() {
+		s, is := a.Catalog.Service(app)
+		if is && s.Head != nil && rollout.StewardOf(s.App.ID, members, s.Tenure) == a.Self {
+			out[app] = a.Groups(&s)
+		}
+	}
+	return out
 }
 
 // rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: an older souk wrote its head.
@@ -87,8 +90,8 @@ func fresh(g *api.GroupStatus) int {
 	return len(at)
 }
 
-// groups tells of each group that is wanted or has machines.
-func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
+// Groups tells of each group that is wanted or has machines.
+func (a *Releases) Groups(s *catalog.Service) (out []api.GroupStatus) {
 	slots := a.slots(s)
 	names := make([]string, 0, len(slots))
 	for name := range slots {
@@ -96,7 +99,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 	}
 	slices.Sort(names)
 	wanted, restarted := s.InForce()
-	standing := a.directory.Fleet.Snapshot().Standing(s.App.Name)
+	standing := a.Directory.Fleet.Snapshot().Standing(s.App.Name)
 	if wanted != nil {
 		names = slices.DeleteFunc(names, func(n string) bool { return wanted.Group(n) != nil })
 		for i := range wanted.Groups {
@@ -112,7 +115,7 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 			}
 			if group != nil {
 				g.Wanted, g.Image = s.Head.Wanted(group, s.Tenure.Scaled), group.Config.Image
-				g.Lost, g.Autoscale = group.Tells(a.lostAfter), a.autoscale(s, group)
+				g.Lost, g.Autoscale = group.Tells(a.LostAfter), a.autoscale(s, group)
 				chosen = rollout.WantedSlots(name, wanted.Spec(group, restarted), g.Wanted, standing)
 			}
 		}
@@ -126,13 +129,13 @@ func (a *releasesAPI) groups(s *catalog.Service) (out []api.GroupStatus) {
 }
 
 // autoscale tells of a group that chooses how many machines it has; nil: it does not.
-func (a *releasesAPI) autoscale(s *catalog.Service, g *rollout.Group) *api.AutoscaleStatus {
+func (a *Releases) autoscale(s *catalog.Service, g *rollout.Group) *api.AutoscaleStatus {
 	by := g.Autoscale
 	if by == nil {
 		return nil
 	}
 	out := &api.AutoscaleStatus{Min: by.Min, Max: by.Max, Metric: by.By(), Target: g.Target(), Off: !s.Head.Scales(g)}
-	out.Load = int(g.LoadsOf(a.directory.Fleet.Snapshot().Standing(s.App.Name)).Heard)
+	out.Load = int(g.LoadsOf(a.Directory.Fleet.Snapshot().Standing(s.App.Name)).Heard)
 	if x, chosen := s.Tenure.Scaled[g.Name]; chosen && x.Hand >= s.Head.Hand[g.Name] && !out.Off {
 		if out.From, out.Lacks = x.From, x.Lacks; !x.At.IsZero() {
 			out.At = &x.At
@@ -153,11 +156,11 @@ func tellUnmade(g *api.GroupStatus, told []rollout.Failure) {
 }
 
 // waits says of each replica of a group that lacks a machine which workers that waits for.
-func (a *releasesAPI) waits(wanted *rollout.Release, g *api.GroupStatus) {
+func (a *Releases) waits(wanted *rollout.Release, g *api.GroupStatus) {
 	if wanted == nil || wanted.Group(g.Name) == nil {
 		return
 	}
-	silent := wanted.Group(g.Name).Silent(a.directory.Fleet.Snapshot().Peers())
+	silent := wanted.Group(g.Name).Silent(a.Directory.Fleet.Snapshot().Peers())
 	for i := range g.Slots {
 		x := &g.Slots[i]
 		slot := rollout.Slot{Group: g.Name, Index: x.Index}
@@ -195,8 +198,8 @@ func heldText(h *rollout.Held, now time.Time) string {
 }
 
 // slots lists the machines of a service by group.
-func (a *releasesAPI) slots(s *catalog.Service) map[string][]api.SlotStatus {
-	known, out := a.directory.Fleet.Snapshot(), map[string][]api.SlotStatus{}
+func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
+	known, out := a.Directory.Fleet.Snapshot(), map[string][]api.SlotStatus{}
 	wanted, restarted := s.InForce()
 	for m := range known.MachinesOf(s.App.Name) {
 		of := m.Replica

@@ -1,0 +1,107 @@
+package releases
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/machine"
+)
+
+// An edit is a change of a group that has no room for its first step; "" where it would change nothing.
+type edit func(g *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
+
+// edits are those that are tried, the smaller first.
+func edits() [][]edit {
+	return [][]edit{{lessSurge}, {stopFirst}, {higherBand}, {fewer}, {stopFirst, fewer}}
+}
+
+// higherBand lets a group that names no band push out what ranks lower.
+func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
+	var s machine.Scheduling
+	if g.Scheduling != nil {
+		s = *g.Scheduling
+	}
+	if s.Band != "" || s.Lent {
+		return ""
+	}
+	s.Band = machine.BandService
+	g.Scheduling = &s
+	return "scheduling.band = " + strconv.Quote(string(s.Band))
+}
+
+// lessSurge has as many machines beside older ones as have room.
+func lessSurge(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	gradual := p.Strategy == rollout.Rolling || p.Strategy == rollout.Canary
+	if x.besidePlaced == 0 || x.besidePlaced == x.beside || !gradual {
+		return ""
+	}
+	u.MaxSurge = strconv.Itoa(x.besidePlaced)
+	return "update.max_surge = " + strconv.Quote(u.MaxSurge)
+}
+
+// stopFirst has no machine beside an older one.
+func stopFirst(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	if x.beside == 0 || p.Order == rollout.StopFirst {
+		return ""
+	}
+	text := "update.order = \"stop-first\""
+	if p.Strategy == rollout.BlueGreen {
+		text, u.Strategy = "update.strategy = \"rolling\", "+text, rollout.Rolling
+	}
+	if u.Order, u.MaxSurge = rollout.StopFirst, ""; p.Group.Update != nil && p.Group.Update.MaxSurge != "" {
+		text += " without max_surge"
+	}
+	return text
+}
+
+// fewer has as many replicas as have room.
+func fewer(g *rollout.Group, _ *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	n := p.Wanted - x.news + x.newsPlaced
+	if x.news == x.newsPlaced || n < 1 {
+		return ""
+	}
+	g.Replicas = n
+	return "replicas = " + strconv.Itoa(n)
+}
+
+// help returns the smallest change of the groups without room by which the release would fit now; none where none that
+// is known does.
+func help(of *rollout.Release, t *trial, foresee func(*rollout.Release) (*trial, error)) (out []api.PlanHelp) {
+	for _, list := range edits() {
+		next := *of
+		next.Groups = slices.Clone(of.Groups)
+		out = nil
+		for i := range next.Groups {
+			g := &next.Groups[i]
+			x := t.groups[g.Name]
+			if x.fits == api.FitsNow {
+				continue
+			}
+			var u rollout.Update
+			if g.Update != nil {
+				u = *g.Update
+			}
+			at := slices.IndexFunc(t.plan.Groups, func(p rollout.GroupPlan) bool { return p.Name == g.Name })
+			var sets []string
+			for _, e := range list {
+				if set := e(g, &u, x, &t.plan.Groups[at]); set != "" {
+					sets = append(sets, set)
+				}
+			}
+			if len(sets) > 0 {
+				g.Update = &u
+				out = append(out, api.PlanHelp{Group: g.Name, Set: strings.Join(sets, ", ")})
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if after, err := foresee(&next); err == nil && after.fits() == api.FitsNow {
+			return out
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package releases
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+)
+
+// Stay leaves a machine where it is; what was to take its place elsewhere goes.
+func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, error) {
+	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Already: true}
+	if m.Replica == nil || m.Replica.Run != "" || plan {
+		return out, nil
+	}
+	_, err := a.want(by, m.App, []rollout.MoveTo{{Machine: m.ID}})
+	if fault.CodeOf(err) == "no_service" {
+		err = nil
+	}
+	return out, err
+}
+
+// want has machines of a service be at other workers.
+func (a *Releases) want(by, app string, moves []rollout.MoveTo) (*rollout.Head, error) {
+	known := a.Directory.Fleet.Snapshot()
+	stands := func(id string) bool {
+		_, there := known.Machine(id)
+		return there
+	}
+	return a.Catalog.Move(app, moves, stands, by, time.Now())
+}
+
+// MoveReplica has the steward of a service make another machine for a replica at a worker, if that takes it now.
+func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *api.MoveRequest,
+	by string) (api.Moved, error) {
+	s, _ := a.Catalog.Service(m.App)
+	wanted, _ := s.InForce()
+	if why := staysText(m, wanted); why != "" {
+		return api.Moved{}, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker,
+			why)
+	}
+	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Begun: true}
+	if s.Head.MovesTo(time.Now(), m.ID, m.Worker) == move.To && !move.Plan { // it is on its way
+		return out, nil
+	}
+	o := rollout.Order{Verb: rollout.Make, Replica: machine.Replica{Group: m.Replica.Group, Index: m.Replica.Index},
+		Asleep: m.Rests && slices.Contains(resting, m.State)}
+	o.Machine = o.Slot().MachineID(s.App.ID, 0, "")
+	in := broker.Intent{App: m.App, Launch: o.Launch(wanted), At: move.To}
+	if err := a.Broker.Takes(ctx, in, m.ID, m.Worker); err != nil {
+		return api.Moved{}, err
+	}
+	if out.Begun, out.Planned = !move.Plan, move.Plan; move.Plan {
+		return out, nil
+	}
+	_, err := a.want(by, m.App, []rollout.MoveTo{{Machine: m.ID, Group: m.Replica.Group, Index: m.Replica.Index,
+		To: move.To}})
+	return out, err
+}
+
+// staysText says why the machine of a replica cannot go to another worker; "": it can.
+func staysText(m *machine.Machine, wanted *rollout.Release) string {
+	switch {
+	case m.Replica.Run != "":
+		return "it runs once, and ends by itself"
+	case wanted == nil || wanted.Group(m.Replica.Group) == nil:
+		return "its service does not want it any more"
+	case len(wanted.Group(m.Replica.Group).Config.Mounts) > 0:
+		return "its volume is there, and a volume does not move: copy what is on it, and have a release mount another"
+	}
+	return ""
+}
+
+// Rebalancing lists the machines of a service that would leave their groups evenly spread elsewhere.
+func (a *Releases) Rebalancing(app string) (api.Rebalancing, error) {
+	out := api.Rebalancing{App: app, Moves: []api.ReplicaMove{}}
+	if _, err := a.Catalog.App(app); err != nil {
+		return out, err
+	}
+	s, there := a.Catalog.Service(app)
+	if !there {
+		return out, catalog.NoService(app)
+	}
+	u := a.uneven(&s)
+	for i := range u.standing {
+		m := &u.standing[i]
+		if to := u.better[m.ID]; to != "" {
+			out.Moves = append(out.Moves, api.ReplicaMove{Group: m.Group, Index: m.Index, Machine: m.ID,
+				Worker: m.Worker, To: to, Why: u.why(m.Group, m.Worker, to)})
+		}
+	}
+	slices.SortFunc(out.Moves, func(x, y api.ReplicaMove) int {
+		return rollout.Slot{Group: x.Group, Index: x.Index}.Compare(rollout.Slot{Group: y.Group, Index: y.Index})
+	})
+	out.Moves = out.Moves[:min(len(out.Moves), rollout.MaxMoves)]
+	return out, nil
+}
+
+// Rebalance has those machines made there.
+func (a *Releases) Rebalance(app, by string) (out api.Rebalancing, err error) {
+	if out, err = a.Rebalancing(app); err != nil || len(out.Moves) == 0 {
+		return out, err
+	}
+	moves := make([]rollout.MoveTo, len(out.Moves))
+	for i, m := range out.Moves {
+		moves[i] = rollout.MoveTo{Machine: m.Machine, Group: m.Group, Index: m.Index, To: m.To}
+	}
+	h, err := a.want(by, out.App, moves)
+	if err != nil {
+		return out, err
+	}
+	head := HeadAnswer(h)
+	out.Head = &head
+	return out, nil
+}
+
+// unevenness is which machines of a service would be better at which other workers.
+type unevenness struct {
+	standing []rollout.Standing          // where machines are once those that are on their way have come
+	better   map[string]cluster.WorkerID // by the machine's id
+	at       map[groupAt]int             // machines
+}
+
+// groupAt is a group at a worker.
+type groupAt struct {
+	group  string
+	worker cluster.WorkerID
+}
+
+func (a *Releases) uneven(s *catalog.Service) unevenness {
+	u := unevenness{better: map[string]cluster.WorkerID{}, at: map[groupAt]int{}}
+	wanted, restarted := s.InForce()
+	if wanted == nil {
+		return u
+	}
+	known := a.Directory.Fleet.Snapshot()
+	u.standing = s.Head.Moved(time.Now(), known.Standing(s.App.Name))
+	for i := range u.standing {
+		u.at[groupAt{u.standing[i].Group, u.standing[i].Worker}]++
+	}
+	for i := range wanted.Groups {
+		g := &wanted.Groups[i]
+		n := s.Head.Wanted(g, s.Tenure.Scaled)
+		maps.Copy(u.better, g.Uneven(wanted.Spec(g, restarted), n, u.standing, known.Places()))
+	}
+	return u
+}
+
+// why says why a machine of a group would be better at another worker.
+func (u *unevenness) why(group string, at, to cluster.WorkerID) string {
+	return fmt.Sprintf("group %s is not spread evenly any more: worker %s has %d of its machines, and worker %s, "+
+		"which has room for one, has %d", group, at, u.at[groupAt{group, at}], to, u.at[groupAt{group, to}])
+}

@@ -1,0 +1,153 @@
+// Package releases says what a release would do, makes it, and tells how a service stands and why: all that is asked of
+// services, and answered with the nouns of package api. The service itself is kept by package services.
+package releases
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"time"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/broker"
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+)
+
+// Releases answer what is asked of the services of a process.
+type Releases struct {
+	Catalog   Catalog
+	Broker    Broker
+	Directory *find.Directory
+	Self      cluster.WorkerID          // the member; "": this process is alone
+	Stewards  func() []cluster.WorkerID // members that carry services and that can be heard
+	LostAfter time.Duration             // rollout.Want's
+	Images    Images                    // nil: names of images stay as they are
+	// Agree waits until the members that can be heard know what this one knows; worker: that a worker has changed, too.
+	Agree func(ctx context.Context, worker bool)
+	Rand  io.Reader
+}
+
+// Catalog is what they need of the catalog.
+type Catalog interface {
+	App(name string) (catalog.App, error)
+	NamespaceOf(app string) (catalog.Namespace, error)
+	Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
+		now time.Time) (*rollout.Head, error)
+	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
+	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
+		now time.Time) (catalog.Service, []string, error)
+	Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
+		now time.Time) (*rollout.Head, error)
+	Releases(app string) ([]catalog.ReleaseEntry, error)
+	Service(app string) (catalog.Service, bool)
+	Services() []string
+}
+
+// Broker is what they need of the broker.
+type Broker interface {
+	FreeOutside(app string, c *machine.Config) error
+	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
+	Rehearse(ctx context.Context) *broker.Rehearsal
+	HoldTrial(ctx context.Context, s *broker.Trial, token string, ttl time.Duration) (held bool, err error)
+	Release(ctx context.Context, worker cluster.WorkerID, token string) error
+	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
+	Takes(ctx context.Context, in broker.Intent, id string, at cluster.WorkerID) error
+}
+
+// Asker is the person that asks.
+type Asker struct {
+	Name    string // of the token; "": it has none
+	Deploys bool   // may deploy, so that registries are asked what images are
+}
+
+// Deploy makes a release of an app, and has it wanted from now on.
+func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRelease,
+	by Asker) (made api.ReleaseMade, err error) {
+	release, un, here, err := a.release(ctx, app, in, by)
+	if err != nil {
+		return made, err
+	}
+	volumes, err := a.makeVolumes(ctx, app, release, in.Parent, by.Name, un)
+	if err != nil {
+		return made, err
+	}
+	h, err := a.Catalog.Deploy(app.Name, release, by.Name, in.Parent, (*rollout.Booking)(in.Held), time.Now())
+	if err != nil {
+		return made, err
+	}
+	return api.ReleaseMade{Release: h.Release, Head: HeadAnswer(h), ImagesHere: here, Volumes: volumes,
+		Warnings: release.Warnings(app.Name)}, nil
+}
+
+// release returns the release that a body says, filled in and checked as of a machine's create, its images with their
+// digests and its volumes with their ids. here are images of which this host's was taken, un the volumes that are to be
+// made.
+func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRelease,
+	by Asker) (release *rollout.Release, un unmade, here []string, err error) {
+	if un, err = a.nameVolumes(ctx, app.Name, in); err != nil {
+		return nil, nil, nil, err
+	}
+	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
+	if len(in.ReleaseCommand) > 0 {
+		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
+			Timeout: in.ReleaseCommandTimeout}
+	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
+		return nil, nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout "+
+			"are of a release_command, and there is none: say one, or leave them out")
+	}
+	for _, g := range in.Groups {
+		if err := a.group(app.Name, &g); err != nil {
+			return nil, nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
+				fault.Clip(cmp.Or(g.Name, `""`), 80))
+		}
+		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
+			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
+			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
+			Cron: g.Cron})
+	}
+	here, err = a.pin(ctx, release, by.Deploys)
+	return release, un, here, err
+}
+
+// onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
+// or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
+func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
+	switch {
+	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
+		return rollout.OnLost(g.OnLost)
+	case app.Disconnect == catalog.DisconnectFast:
+		return rollout.Replace
+	}
+	return rollout.OnLost(app.Disconnect) // never, fenced and "" are the same words
+}
+
+// group fills in a group of a release, and says what of it cannot be honoured, as of a machine's create.
+func (a *Releases) group(app string, g *api.NewGroup) error {
+	if g.Replicas == nil {
+		one := 1
+		if g.Autoscale != nil {
+			one = g.Autoscale.Min
+		}
+		g.Replicas = &one
+	}
+	l := machine.Launch{Config: g.Config, Scheduling: g.Scheduling, Region: g.Region}
+	if err := broker.CheckLaunch(&l); err != nil {
+		return err
+	}
+	return a.Broker.FreeOutside(app, g.Config)
+}
+
+// HeadAnswer tells of a head.
+func HeadAnswer(h *rollout.Head) api.Head {
+	out := api.Head{ID: h.ID(), Number: h.Number, Parent: h.Parent, Release: h.Release, Counts: h.Counts, Why: h.Why,
+		By: h.By, At: h.At, Paused: h.Paused, Promoted: h.Promoted}
+	if out.Counts == nil {
+		out.Counts = map[string]int{}
+	}
+	return out
+}

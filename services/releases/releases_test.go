@@ -1,0 +1,30 @@
+package releases
+
+import (
+	"testing"
+
+	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/store/catalog"
+)
+
+// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
+// for.
+func TestOnLost(t *testing.T) {
+	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
+	for _, x := range []struct {
+		app, group string
+		mounts     []machine.Mount
+		want       rollout.OnLost
+	}{
+		{"", "", nil, ""}, {"fast", "", nil, rollout.Replace}, {"fenced", "", nil, rollout.Fenced},
+		{"never", "", nil, rollout.Never}, {"fast", "never", nil, rollout.Never}, {"fast", "", mounts, ""},
+	} {
+		app := catalog.App{Disconnect: x.app}
+		g := api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}
+		if got := onLost(&app, &g); got != x.want {
+			t.Errorf("app %q, group %q: %q", x.app, x.group, got)
+		}
+	}
+}
