@@ -42,7 +42,7 @@ type ReleasePlan struct {
 
 // Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it
 // came.
-type Booking rollout.Booking
+type Booking = rollout.Booking
 
 // PlanHelp is a change of a group.
 type PlanHelp struct {

@@ -42,7 +42,7 @@ func releaseRoutes() []Route {
 			About: "Return a release whole, by its id or at least the first 6 digits of it."},
 		{Op: ScaleService, Verb: VerbUpdate, Kind: KindService, In: Scale{}, Out: Head{},
 			About: "Set how many machines of groups of an app are wanted; the others stay."},
-		{Op: RestartService, Verb: VerbOperate, Kind: KindService, In: ServiceRestart{}, Out: Head{},
+		{Op: RestartService, Verb: VerbOperate, Kind: KindService, In: RolloutChange{}, Out: Head{},
 			About: "Have each machine of a service made anew as it is, one after the other."},
 		{Op: RollbackService, Verb: VerbUpdate, Kind: KindService, In: ServiceRollback{}, Out: RolledBack{},
 			About: "Have an earlier release of an app wanted again: that before the newest rollout, or another."},
@@ -172,11 +172,6 @@ type ReplicaMove struct {
 	Why     string           `json:"why"`
 }
 
-// ServiceRestart says what is to be made anew.
-type ServiceRestart struct {
-	Parent *string `json:"parent,omitempty"` // as in NewRelease
-}
-
 // ServiceRollback says to which release an app goes back.
 type ServiceRollback struct {
 	// Release is its number, its id, or at least the first 6 digits of that. Left out: the one from before the newest
@@ -193,7 +188,7 @@ type RolledBack struct {
 	RenewedSecrets []string `json:"renewed_secrets,omitempty"`
 }
 
-// RolloutChange is what a pause or a resume of a rollout says.
+// RolloutChange is what a restart, a pause or a resume says.
 type RolloutChange struct {
 	Parent *string `json:"parent,omitempty"` // as in NewRelease
 }

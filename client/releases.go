@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/rollout"
 )
 
 // ReleaseCalls are what a client asks of what is wanted of an app.
@@ -47,9 +48,10 @@ func (c ReleaseCalls) WhyService(ctx context.Context, app string) (w api.Service
 	return w, err
 }
 
-// Scale sets how many machines of groups of an app are wanted; the others stay.
-func (c ReleaseCalls) Scale(ctx context.Context, app string, in api.Scale) (h api.Head, err error) {
-	err = c.do(ctx, newCall(api.ScaleService, app).withBody(in), &h)
+// Change has a service changed by the verb want.Why: scale, restart, rollback, pause, resume or promote.
+func (c ReleaseCalls) Change(ctx context.Context, app string, want rollout.Change) (h api.RolledBack, err error) {
+	op, body := api.ChangeService(&want)
+	err = c.do(ctx, newCall(op, app).withBody(body), &h)
 	return h, err
 }
 
@@ -65,40 +67,10 @@ func (c ReleaseCalls) Rebalance(ctx context.Context, app string) (r api.Rebalanc
 	return r, err
 }
 
-// RestartService has each machine of a service made anew as it is.
-func (c ReleaseCalls) RestartService(ctx context.Context, app string, in api.ServiceRestart) (h api.Head, err error) {
-	err = c.do(ctx, newCall(api.RestartService, app).withBody(in), &h)
-	return h, err
-}
-
-// Rollback has an earlier release of an app wanted again.
-func (c ReleaseCalls) Rollback(ctx context.Context, app string, in api.ServiceRollback) (h api.RolledBack, err error) {
-	err = c.do(ctx, newCall(api.RollbackService, app).withBody(in), &h)
-	return h, err
-}
-
-// Pause has no further machine of a service replaced.
-func (c ReleaseCalls) Pause(ctx context.Context, app string, in api.RolloutChange) (h api.Head, err error) {
-	err = c.do(ctx, newCall(api.PauseRollout, app).withBody(in), &h)
-	return h, err
-}
-
-// Resume has a rollout go on that is paused, or tried again that was undone.
-func (c ReleaseCalls) Resume(ctx context.Context, app string, in api.RolloutChange) (h api.Head, err error) {
-	err = c.do(ctx, newCall(api.ResumeRollout, app).withBody(in), &h)
-	return h, err
-}
-
 // Trigger runs a job of a service now.
 func (c ReleaseCalls) Trigger(ctx context.Context, app string, in api.Trigger) (r api.Triggered, err error) {
 	err = c.do(ctx, newCall(api.TriggerJob, app).withBody(in), &r)
 	return r, err
-}
-
-// Promote has the canary of a service go on.
-func (c ReleaseCalls) Promote(ctx context.Context, app string, in api.Promotion) (h api.Head, err error) {
-	err = c.do(ctx, newCall(api.PromoteRollout, app).withBody(in), &h)
-	return h, err
 }
 
 // Service tells what is wanted of an app, and which machines there are for it.

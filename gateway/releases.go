@@ -20,13 +20,7 @@ type releasesAPI struct {
 // releaseCatalog is what it needs of the catalog.
 type releaseCatalog interface {
 	OpenApp(name string) (catalog.App, error)
-	Scale(app string, counts map[string]int, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Rollback(app, release, by string, parent *string, now time.Time) (*rollout.Head, []string, error)
 	RollSecrets(app string, values map[string]*string, by string, parent *string, now time.Time) (catalog.Rolled, error)
-	Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error)
-	Promote(app string, steps int, all bool, by string, parent *string, now time.Time) (*rollout.Head, error)
 }
 
 // handlers returns what it serves.
@@ -37,12 +31,12 @@ func (a *releasesAPI) handlers() handlers {
 		api.HoldRelease:     a.planAndHold,
 		api.ListReleases:    a.list,
 		api.GetRelease:      a.get,
-		api.ScaleService:    a.scale,
-		api.RestartService:  a.restart,
-		api.RollbackService: a.rollback,
-		api.PauseRollout:    a.pause,
-		api.ResumeRollout:   a.resume,
-		api.PromoteRollout:  a.promote,
+		api.ScaleService:    changes[api.Scale](a, rollout.WhyScale),
+		api.RestartService:  changes[api.RolloutChange](a, rollout.WhyRestart),
+		api.RollbackService: changes[api.ServiceRollback](a, rollout.WhyBack),
+		api.PauseRollout:    changes[api.RolloutChange](a, rollout.WhyPause),
+		api.ResumeRollout:   changes[api.RolloutChange](a, rollout.WhyResume),
+		api.PromoteRollout:  changes[api.Promotion](a, rollout.WhyPromote),
 		api.TriggerJob:      a.trigger,
 		api.GetService:      a.status,
 		api.WhyService:      a.why,
@@ -148,78 +142,17 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 	return answered(w, http.StatusCreated, run, err)
 }
 
-func (a *releasesAPI) scale(w http.ResponseWriter, r *http.Request) error {
-	var in api.Scale
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	if len(in.Counts) == 0 {
-		return fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
-	}
-	return answerHead(w)(a.catalog.Scale(r.PathValue("app"), in.Counts, caller(r), in.Parent, time.Now()))
-}
-
-func (a *releasesAPI) restart(w http.ResponseWriter, r *http.Request) error {
-	var in api.ServiceRestart
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	return answerHead(w)(a.catalog.Restart(r.PathValue("app"), caller(r), in.Parent, time.Now()))
-}
-
-func (a *releasesAPI) rollback(w http.ResponseWriter, r *http.Request) error {
-	var in api.ServiceRollback
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	app := r.PathValue("app")
-	if in.Release != "" {
-		e, err := a.releases.Find(app, in.Release)
-		if err != nil {
+// changes returns what has a service changed by a verb, as a body says.
+func changes[T interface{ Change() rollout.Change }](a *releasesAPI, why string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var in T
+		if err := readJSON(w, r, &in, why != rollout.WhyScale); err != nil {
 			return err
 		}
-		in.Release = e.Release
-	}
-	head, renewed, err := a.catalog.Rollback(app, in.Release, caller(r), in.Parent, time.Now())
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, api.RolledBack{Head: releases.HeadAnswer(head), RenewedSecrets: renewed})
-	return nil
-}
-
-func (a *releasesAPI) pause(w http.ResponseWriter, r *http.Request) error {
-	var in api.RolloutChange
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	return answerHead(w)(a.catalog.Pause(r.PathValue("app"), caller(r), in.Parent, time.Now()))
-}
-
-func (a *releasesAPI) resume(w http.ResponseWriter, r *http.Request) error {
-	var in api.RolloutChange
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	return answerHead(w)(a.catalog.Resume(r.PathValue("app"), caller(r), in.Parent, time.Now()))
-}
-
-func (a *releasesAPI) promote(w http.ResponseWriter, r *http.Request) error {
-	var in api.Promotion
-	if err := readJSON(w, r, &in, true); err != nil {
-		return err
-	}
-	app := r.PathValue("app")
-	return answerHead(w)(a.catalog.Promote(app, in.Steps, in.All, caller(r), in.Parent, time.Now()))
-}
-
-// answerHead returns what answers with a head, or returns the error.
-func answerHead(w http.ResponseWriter) func(*rollout.Head, error) error {
-	return func(h *rollout.Head, err error) error {
-		if err == nil {
-			answer(w, http.StatusOK, releases.HeadAnswer(h))
-		}
-		return err
+		want := in.Change()
+		want.Why, want.By, want.At = why, caller(r), time.Now()
+		out, err := a.releases.Change(r.PathValue("app"), want)
+		return answered(w, http.StatusOK, out, err)
 	}
 }
 

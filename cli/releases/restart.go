@@ -3,8 +3,8 @@ package releases
 import (
 	"context"
 
-	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/rollout"
 )
 
 // Restart has each machine of an app's service made anew.
@@ -13,12 +13,12 @@ func Restart(ctx context.Context, c *cli.Env, app string) error {
 	if err != nil {
 		return err
 	}
-	h, err := cl.RestartService(ctx, app, api.ServiceRestart{})
+	h, err := cl.Change(ctx, app, rollout.Change{Why: rollout.WhyRestart})
 	if err != nil {
 		return known(app, err)
 	}
 	if c.JSON {
-		c.JSONLine(c.Out, h)
+		c.JSONLine(c.Out, h.Head)
 		return nil
 	}
 	s, err := cl.Service(ctx, app)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 )
@@ -24,9 +23,7 @@ started again meanwhile, and "souk scale" works. "souk resume" has it go on. (A 
 		Example: "  souk pause shop\n  souk pause shop --json | jq .paused",
 		Args:    cli.Args(1, 1, "an app")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
-			return cl.Pause(ctx, args[0], api.RolloutChange{})
-		})
+		return change(cmd.Context(), c, args[0], rollout.Change{Why: rollout.WhyPause})
 	}
 	return cmd
 }
@@ -39,56 +36,47 @@ undone is tried again. (A machine that is suspended goes on by "souk start".)`,
 		Example: "  souk resume shop\n  souk resume shop --json | jq .number",
 		Args:    cli.Args(1, 1, "an app")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
-			return cl.Resume(ctx, args[0], api.RolloutChange{})
-		})
+		return change(cmd.Context(), c, args[0], rollout.Change{Why: rollout.WhyResume})
 	}
 	return cmd
 }
 
 // Promote makes the command "souk promote".
 func Promote(c *cli.Env) *cobra.Command {
-	var in api.Promotion
+	want := rollout.Change{Why: rollout.WhyPromote}
 	cmd := &cobra.Command{Use: "promote APP", Short: "Have the canary of an app go on to its next step",
 		Long: `Have the canary of an app go on to its next step, whether or not the one that it is at would end by itself; after the
 last step all machines are replaced. "souk status --app APP" tells at which step it is.`,
 		Example: "  souk promote shop\n  souk promote shop --all",
 		Args:    cli.Args(1, 1, "an app")}
-	cmd.Flags().BoolVar(&in.All, "all", false, "skip all steps: replace all machines")
+	cmd.Flags().BoolVar(&want.All, "all", false, "skip all steps: replace all machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return verb(cmd.Context(), c, args[0], func(ctx context.Context, cl *client.Client) (api.Head, error) {
-			return cl.Promote(ctx, args[0], in)
-		})
+		return change(cmd.Context(), c, args[0], want)
 	}
 	return cmd
 }
 
 // Rollback has an earlier release of an app wanted again; "" is the one from before the newest rollout.
 func Rollback(ctx context.Context, c *cli.Env, app, release string) error {
-	var back api.RolledBack
-	return verb(ctx, c, app, func(ctx context.Context, cl *client.Client) (h api.Head, err error) {
-		back, err = cl.Rollback(ctx, app, api.ServiceRollback{Release: release})
-		if len(back.RenewedSecrets) > 0 {
-			c.Note("the values of %s that the release had are erased: its machines begin with the newest ones",
-				strings.Join(back.RenewedSecrets, ", "))
-		}
-		return back.Head, err
-	})
+	return change(ctx, c, app, rollout.Change{Why: rollout.WhyBack, Release: release})
 }
 
-// verb does something to the rollout of an app, and says what the rollout is then.
-func verb(ctx context.Context, c *cli.Env, app string,
-	do func(context.Context, *client.Client) (api.Head, error)) error {
+// change has the rollout of an app changed, and says what it is then.
+func change(ctx context.Context, c *cli.Env, app string, want rollout.Change) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
 	}
-	h, err := do(ctx, cl)
+	h, err := cl.Change(ctx, app, want)
 	if err != nil {
 		return known(app, err)
 	}
+	if len(h.RenewedSecrets) > 0 {
+		c.Note("the values of %s that the release had are erased: its machines begin with the newest ones",
+			strings.Join(h.RenewedSecrets, ", "))
+	}
 	if c.JSON {
-		c.JSONLine(c.Out, h)
+		c.JSONLine(c.Out, h.Head)
 		return nil
 	}
 	s, err := cl.Service(ctx, app)

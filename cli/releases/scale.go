@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -73,12 +74,12 @@ func scale(ctx context.Context, c *cli.Env, cl *client.Client, app string, count
 		}
 		counts = map[string]int{group: plain}
 	}
-	h, err := cl.Scale(ctx, app, api.Scale{Counts: counts})
+	h, err := cl.Change(ctx, app, rollout.Change{Why: rollout.WhyScale, Counts: counts})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		c.JSONLine(c.Out, h)
+		c.JSONLine(c.Out, h.Head)
 		return nil
 	}
 	now, err := cl.Service(ctx, app)

@@ -75,18 +75,26 @@ const mostUndone = 160
 // ID returns the head's name, a hash of it.
 func (h *Head) ID() string { return hash(h) }
 
-// Change says what a new head is to have else than its parent.
+// Change is what somebody wants changed of a service, as it goes from a client to Rollout.Resolve; and what that comes to:
+// what a new head is to have else than its parent.
 type Change struct {
+	Why    string  // the verb: WhyDeploy and so on
+	Parent *string // the id of the head that is to be followed, "" for none; nil: whichever stands
+	By     string
+	At     time.Time
+
+	New     *Release       // of a deploy: what is to be made
 	Release string         // "": the one that is in force
 	Counts  map[string]int // by group; those that it leaves out stay
 	Restart bool           // all machines are to be restarted
 	Resume  bool           // a rollout that was paused or undone is tried again
 	Pause   bool           // no further machine is to be replaced
-	Promote int            // so many steps of a canary are over; 0: no more than before
+	Promote int            // so many steps of a canary are over; 0: no more than before, asked for: one more
+	All     bool           // of a promote that is asked for: all steps are over
 	Booking *Booking       // that workers hold for the machines of Release; nil: none
 	Moves   []MoveTo       // machines that are to be at other workers; others stay as they are
-	Why, By string
-	At      time.Time
+	// Stands reports, of a move that is asked for, whether there is a machine of an id.
+	Stands func(id string) bool
 }
 
 // begins reports whether a change begins a rollout, though what is wanted may be the same.

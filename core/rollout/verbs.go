@@ -170,6 +170,27 @@ func (h *Head) pausedBy() Past {
 // noChange is a change that changes nothing.
 func noChange() Change { return Change{} }
 
+// Resolve returns what a change that somebody asks for comes to, by its Why; Change{} where nothing changes.
+func (r *Rollout) Resolve(c Change) (Change, error) {
+	switch c.Why {
+	case WhyScale:
+		return r.Scale(c.Counts), nil
+	case WhyRestart:
+		return Change{Restart: true, Why: WhyRestart}, nil
+	case WhyBack:
+		return r.Rollback(c.Release)
+	case WhyPause:
+		return r.Pause()
+	case WhyResume:
+		return r.Resume(), nil
+	case WhyPromote:
+		return r.Promote(c.Promote, c.All)
+	case WhyMove:
+		return r.Move(c.Moves, c.Stands, c.At)
+	}
+	return noChange(), fault.New(fault.Internal, "change", "no rollout is changed by %q", c.Why)
+}
+
 // Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
 // error is a Precondition, code no_earlier_release: there is none, or it is wanted already.
 func (r *Rollout) Rollback(release string) (Change, error) {

@@ -36,7 +36,9 @@ func (a *Releases) want(by, app string, moves []rollout.MoveTo) (*rollout.Head, 
 		_, there := known.Machine(id)
 		return there
 	}
-	return a.Catalog.Move(app, moves, stands, by, time.Now())
+	h, _, err := a.Catalog.Change(app, rollout.Change{Why: rollout.WhyMove, Moves: moves, Stands: stands, By: by,
+		At: time.Now()})
+	return h, err
 }
 
 // MoveReplica has the steward of a service make another machine for a replica at a worker, if that takes it now.

@@ -21,7 +21,8 @@ func (a *Releases) Plan(ctx context.Context, app *catalog.App, in *api.NewReleas
 		return out, err
 	}
 	foresee := func(release *rollout.Release) (*trial, error) {
-		s, err := a.Catalog.Foresee(app.Name, release, by.Name, in.Parent, time.Now())
+		s, err := a.Catalog.Foresee(app.Name, rollout.Change{Why: rollout.WhyDeploy, New: release, Parent: in.Parent,
+			By: by.Name, At: time.Now()})
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +42,7 @@ func (a *Releases) Plan(ctx context.Context, app *catalog.App, in *api.NewReleas
 		}
 	}
 	out = t.answer(app.Name)
-	out.Held, out.ImagesHere, out.Volumes = (*api.Booking)(held), here, un.plan()
+	out.Held, out.ImagesHere, out.Volumes = held, here, un.plan()
 	out.Warnings = release.Warnings(app.Name)
 	if out.Fits == api.FitsLater {
 		out.Help = append(out.Help, help(release, t, foresee)...)

@@ -36,13 +36,10 @@ type Releases struct {
 type Catalog interface {
 	App(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
-	Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
-		now time.Time) (*rollout.Head, error)
-	Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (catalog.Service, error)
+	Change(app string, want rollout.Change) (h *rollout.Head, renewed []string, err error)
+	Foresee(app string, want rollout.Change) (catalog.Service, error)
 	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
 		now time.Time) (catalog.Service, []string, error)
-	Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
-		now time.Time) (*rollout.Head, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
 	Services() []string
@@ -72,16 +69,37 @@ func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRele
 	if err != nil {
 		return made, err
 	}
-	volumes, err := a.makeVolumes(ctx, app, release, in.Parent, by.Name, un)
+	want := rollout.Change{Why: rollout.WhyDeploy, New: release, Parent: in.Parent, By: by.Name, At: time.Now(),
+		Booking: in.Held}
+	volumes, err := a.makeVolumes(ctx, app, &want, un)
 	if err != nil {
 		return made, err
 	}
-	h, err := a.Catalog.Deploy(app.Name, release, by.Name, in.Parent, (*rollout.Booking)(in.Held), time.Now())
+	h, _, err := a.Catalog.Change(app.Name, want)
 	if err != nil {
 		return made, err
 	}
 	return api.ReleaseMade{Release: h.Release, Head: HeadAnswer(h), ImagesHere: here, Volumes: volumes,
 		Warnings: release.Warnings(app.Name)}, nil
+}
+
+// Change has a service changed as want says, which is no deploy: of a rollback want.Release may be as Find takes it.
+func (a *Releases) Change(app string, want rollout.Change) (out api.RolledBack, err error) {
+	switch {
+	case want.Why == rollout.WhyScale && len(want.Counts) == 0:
+		return out, fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
+	case want.Why == rollout.WhyBack && want.Release != "":
+		e, err := a.Find(app, want.Release)
+		if err != nil {
+			return out, err
+		}
+		want.Release = e.Release
+	}
+	h, renewed, err := a.Catalog.Change(app, want)
+	if err != nil {
+		return out, err
+	}
+	return api.RolledBack{Head: HeadAnswer(h), RenewedSecrets: renewed}, nil
 }
 
 // release returns the release that a body says, filled in and checked as of a machine's create, its images with their

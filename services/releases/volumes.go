@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
@@ -180,18 +179,19 @@ func (n *naming) mounted(group, name string) string {
 }
 
 // makeVolumes makes the volumes that a release mounts and that are not there, each where a machine of its group has room.
-func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, release *rollout.Release, parent *string,
-	by string, un unmade) (made []api.ReleaseVolume, err error) {
+func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *rollout.Change,
+	un unmade) (made []api.ReleaseVolume, err error) {
 	if len(un) == 0 {
 		return nil, nil
 	}
-	if _, err := a.Catalog.Foresee(app.Name, release, by, parent, time.Now()); err != nil {
+	if _, err := a.Catalog.Foresee(app.Name, *want); err != nil {
 		return nil, err // nothing is made for a release that is refused
 	}
 	space, err := a.Catalog.NamespaceOf(app.Name)
 	if err != nil {
 		return nil, err
 	}
+	release := want.New
 	s := catalog.Service{App: *app, Release: release}
 	stage, left := a.Broker.Rehearse(ctx), un
 	for i := range release.Groups {

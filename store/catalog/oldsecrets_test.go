@@ -335,7 +335,8 @@ func TestANamedSecretMustBeThere(t *testing.T) {
 		!strings.Contains(err.Error(), "group one reads the secret A") {
 		t.Fatal(err)
 	}
-	if _, err := x.Foresee("nobody", readers("1"), "ann", nil, morning); fault.CodeOf(err) != "no_secret" {
+	reads := rollout.Change{New: readers("1"), By: "ann", At: morning}
+	if _, err := x.Foresee("nobody", reads); fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
 	file := "FILE"

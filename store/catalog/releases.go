@@ -17,23 +17,30 @@ import (
 // maxHead bounds the bytes of a head, which travels as one object; its oldest predecessors go first.
 const maxHead = registry.MaxPayload - 4<<10
 
-// Deploy enters a release of an app and the head that wants it, in one commit, and takes out the releases that nothing
-// uses any more. by and now are entered in the release where it does not say them. parent is the id of the head that the
-// caller has seen, "" for none; another one is a Conflict, code head_moved. nil follows on whichever stands. booking is what
-// workers hold for it; nil: nothing.
-func (c *Catalog) Deploy(app string, r *rollout.Release, by string, parent *string, booking *rollout.Booking,
-	now time.Time) (*rollout.Head, error) {
+// Change enters the head by which a service is changed as want says, in one commit with the release that a deploy makes, and
+// takes out the releases that nothing uses any more. want.By and want.At are entered in that release where it does not say
+// them. Where nothing changes it writes nothing, and returns the head that is there.
+//
+// Another head than want.Parent is a Conflict, code head_moved; a service that has no release yet is NotFound, code
+// no_service, but for a deploy. If a rollback is to a release of which values of secrets are erased, a copy of it with the
+// newest ones is made instead, and renewed names those secrets. Other errors are those of rollout.Rollout.Resolve.
+func (c *Catalog) Change(app string, want rollout.Change) (h *rollout.Head, renewed []string, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	old, err := c.headFor(app, parent)
+	old, err := c.headFor(app, want.Parent)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	h, r, err := c.deployed(c.apps.all[app], old, r, by, booking, now)
-	if err != nil {
-		return nil, err
+	var made *rollout.Release
+	if want.Why == rollout.WhyDeploy {
+		h, made, err = c.deployed(c.apps.all[app], old, &want)
+	} else {
+		h, made, renewed, err = c.followed(app, old, &want)
 	}
-	return h, c.commit(c.headed(app, h, r, nil)...)
+	if err != nil || h == old {
+		return h, renewed, err
+	}
+	return h, renewed, c.commit(c.headed(app, h, made, nil)...)
 }
 
 // headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
@@ -63,17 +70,17 @@ func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *set
 	return batch
 }
 
-// deployed returns the release that a deploy of r makes, and the head that wants it. The caller holds write.
-func (c *Catalog) deployed(a App, old *rollout.Head, r *rollout.Release, by string, booking *rollout.Booking,
-	now time.Time) (*rollout.Head, *rollout.Release, error) {
-	r, err := c.keyed(a, r, c.inForce(a.Name, old), c.secretTimes(a.Name))
+// deployed returns the release that a deploy makes, and the head that wants it. The caller holds write.
+func (c *Catalog) deployed(a App, old *rollout.Head, want *rollout.Change) (*rollout.Head, *rollout.Release, error) {
+	r, err := c.keyed(a, want.New, c.inForce(a.Name, old), c.secretTimes(a.Name))
 	if err == nil {
-		r, err = settled(r, by, now)
+		r, err = settled(r, want.By, want.At)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := c.following(a.Name, old, r, rollout.Change{Why: rollout.WhyDeploy, By: by, At: now, Booking: booking})
+	h, err := c.following(a.Name, old, r, rollout.Change{Why: rollout.WhyDeploy, By: want.By, At: want.At,
+		Booking: want.Booking})
 	return h, r, err
 }
 
@@ -88,9 +95,9 @@ func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
 	return h, err
 }
 
-// Foresee returns the service that there would be after a Deploy of the same arguments, which it refuses as that does.
+// Foresee returns the service that there would be after a deploy by Change, which it refuses as that does.
 // It writes nothing. The app need not be there.
-func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *string, now time.Time) (Service, error) {
+func (c *Catalog) Foresee(app string, want rollout.Change) (Service, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	s := Service{App: App{Name: app}}
@@ -98,14 +105,14 @@ func (c *Catalog) Foresee(app string, r *rollout.Release, by string, parent *str
 	var err error
 	if a, there := c.apps.all[app]; there {
 		s.App, s.Tenure = a, c.tenures.all[app]
-		old, err = c.headFor(app, parent)
+		old, err = c.headFor(app, want.Parent)
 	} else {
-		err = cmp.Or(checkName(app), checkParent(app, nil, parent))
+		err = cmp.Or(checkName(app), checkParent(app, nil, want.Parent))
 	}
 	if err != nil {
 		return Service{}, err
 	}
-	if s.Head, s.Release, err = c.deployed(s.App, old, r, by, nil, now); err != nil {
+	if s.Head, s.Release, err = c.deployed(s.App, old, &want); err != nil {
 		return Service{}, err
 	}
 	if s.Head.Before != nil {
@@ -132,82 +139,12 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 	return &out, nil
 }
 
-// Scale enters a head that wants other numbers of machines, by group; groups that counts leaves out stay. Where all
-// stand so already it writes nothing and returns the head that is there. parent is as for Deploy. An app without a
-// release is NotFound, code no_service.
-func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
-	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Scale(counts), nil
-	})
-}
-
-// Restart enters a head that wants each machine of a service anew, as it is. Errors are those of Scale.
-func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(*rollout.Rollout) (rollout.Change, error) {
-		return rollout.Change{Restart: true, Why: rollout.WhyRestart}, nil
-	})
-}
-
-// Rollback enters a head that wants an earlier release, by its whole id; "" is the one that was before the newest
-// rollout. Counts set by hand stay, as over a deploy. If values of its secrets are erased, a copy of the release with the
-// newest values is made instead, and renewed names those secrets. Errors are those of Scale, and of
-// rollout.Rollout.Rollback.
-func (c *Catalog) Rollback(app, release, by string, parent *string, now time.Time) (h *rollout.Head, renewed []string,
-	err error) {
-	h, err = c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Rollback(release)
-	}, func(old *rollout.Head, r *rollout.Release) (next *rollout.Release, err error) {
-		next, renewed, err = c.renewed(app, old, r, by, now)
-		return next, err
-	})
-	return h, renewed, err
-}
-
-// Pause enters a head by which no further machine is replaced. Errors are those of Scale, and of rollout.Rollout.Pause.
-func (c *Catalog) Pause(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Pause()
-	})
-}
-
-// Resume enters a head by which a rollout goes on, or is tried again. Errors are those of Scale.
-func (c *Catalog) Resume(app, by string, parent *string, now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Resume(), nil
-	})
-}
-
-// Promote enters a head by which so many steps of a canary are over, or all of them; 0 is one more than are. Errors are
-// those of Scale, and of rollout.Rollout.Promote.
-func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *string,
-	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, parent, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Promote(steps, all)
-	})
-}
-
-// Move enters a head by which machines of a service are to be at other workers, or stay. Errors are those of Scale, and of
-// rollout.Rollout.Move.
-func (c *Catalog) Move(app string, moves []rollout.MoveTo, stands func(id string) bool, by string,
-	now time.Time) (*rollout.Head, error) {
-	return c.follow(app, by, nil, now, func(r *rollout.Rollout) (rollout.Change, error) {
-		return r.Move(moves, stands, now)
-	})
-}
-
-// follow enters a head that follows on the one that stands. A change that changes nothing writes nothing.
-func (c *Catalog) follow(app, by string, parent *string, now time.Time,
-	what func(*rollout.Rollout) (rollout.Change, error),
-	renew ...func(*rollout.Head, *rollout.Release) (*rollout.Release, error)) (*rollout.Head, error) {
-	c.write.Lock()
-	defer c.write.Unlock()
-	old, err := c.headFor(app, parent)
-	if err != nil {
-		return nil, err
-	}
+// followed returns the head that follows on old by a change that is no deploy, old itself where nothing changes; and the
+// release that is made for it, nil for none. The caller holds write.
+func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) (h *rollout.Head, made *rollout.Release,
+	renewed []string, err error) {
 	if old == nil {
-		return nil, NoService(app)
+		return nil, nil, nil, NoService(app)
 	}
 	p := c.tenures.all[app].Progress
 	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p,
@@ -215,40 +152,39 @@ func (c *Catalog) follow(app, by string, parent *string, now time.Time,
 	if old.Before != nil {
 		stands.Before = c.releases.get(app + "/" + old.Before.Release)
 	}
-	to, err := what(&stands)
+	to, err := stands.Resolve(*want)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	if reflect.DeepEqual(to, rollout.Change{}) {
-		return old, nil
+		return old, nil, nil, nil
 	}
-	to.By, to.At = by, now
+	to.By, to.At = want.By, want.At
 	aim := cmp.Or(to.Release, old.InForce(p).Release)
 	if to.Resume {
 		aim = old.Release
 	}
 	r := c.releases.get(app + "/" + aim)
 	if r == nil {
-		return nil, c.noRelease(app, aim)
+		return nil, nil, nil, c.noRelease(app, aim)
 	}
-	var made *rollout.Release
-	for _, f := range renew {
-		if made, err = f(old, r); err != nil {
-			return nil, err
+	if want.Why == rollout.WhyBack {
+		if made, renewed, err = c.renewed(app, old, r, want.By, want.At); err != nil {
+			return nil, nil, nil, err
 		}
 		if made != nil {
 			r, to.Release = made, made.ID()
 		}
 	}
-	h, err := old.Next(to, r, c.inForce(app, old), p)
+	h, err = old.Next(to, r, c.inForce(app, old), p)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	if h.Same(old) {
-		return old, nil
+		return old, nil, renewed, nil
 	}
 	trim(h)
-	return h, c.commit(c.headed(app, h, made, nil)...)
+	return h, made, renewed, nil
 }
 
 // inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is

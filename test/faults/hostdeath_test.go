@@ -39,8 +39,8 @@ func TestAHostDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		scale := func(at, n int) {
-			to := api.Scale{Counts: map[string]int{"web": n}}
-			if _, err := k.ms[at].Client().Scale(t.Context(), shop, to); err != nil {
+			to := rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": n}}
+			if _, err := k.ms[at].Client().Change(t.Context(), shop, to); err != nil {
 				t.Fatal(err)
 			}
 		}

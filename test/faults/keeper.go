@@ -75,11 +75,12 @@ func (k *keeper) change(ctx context.Context, at *member) {
 	case 0, 1:
 		_, err = at.cl.Deploy(try, k.app, k.release(k.rng.IntN(3) == 0))
 	case 2, 3:
-		_, err = at.cl.Scale(try, k.app, api.Scale{Counts: map[string]int{"web": k.rng.IntN(mostWeb + 1)}})
+		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyScale,
+			Counts: map[string]int{"web": k.rng.IntN(mostWeb + 1)}})
 	case 4:
-		_, err = at.cl.RestartService(try, k.app, api.ServiceRestart{})
+		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyRestart})
 	case 5:
-		_, err = at.cl.Rollback(try, k.app, api.ServiceRollback{})
+		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyBack})
 	}
 	switch f := fault.As(err); {
 	case err == nil, unanswered(f), doubtful(f), f.Kind == fault.Precondition, f.Kind == fault.Conflict:
