@@ -198,7 +198,7 @@ func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
 func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
 	g := lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
-		Evict: evict, Source: "user", NewID: p.fresh && !p.keyed, KeyMark: p.mark}
+		Evict: evict, Source: machine.SourceUser, NewID: p.fresh && !p.keyed, KeyMark: p.mark}
 	if p.replica != nil {
 		g.Replica = &p.replica.Replica
 		if !p.replica.Term.IsZero() {

@@ -103,7 +103,7 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.Wo
 	gone := fault.CodeOf(err) == "app_not_found"
 	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !uncertain(err) {
 		// else it may run there: one that runs is enough
-		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: "user"}
+		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: machine.SourceUser}
 		if _, again := m.At.Do(ctx, c); again != nil {
 			return fault.Wrap(again, fault.KindOf(err), "half_moved",
 				"no worker took machine %s (%v), and it could not be started again", m.ID, err)
@@ -171,7 +171,7 @@ func (m *Machine) stop(ctx context.Context) error {
 	}
 	began := time.Now()
 	if _, err := m.At.Do(ctx, lifecycle.Command{Verb: lifecycle.Stop, App: m.App, Machine: m.ID,
-		Source: "user"}); err != nil {
+		Source: machine.SourceUser}); err != nil {
 		return err
 	}
 	var now machine.State

@@ -143,7 +143,7 @@ func again(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*
 		return old, nil // it was made, and is over
 	}
 	return w.Grant(ctx, lifecycle.Grant{Request: placement.Request{App: old.App, Machine: p.Launch.ID},
-		Launch: p.Launch, Region: old.Region, Source: "user"})
+		Launch: p.Launch, Region: old.Region, Source: machine.SourceUser})
 }
 
 // claimNames keeps the names of the order's machines until it is over. Among several workers a machine without a name

@@ -44,7 +44,7 @@ func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
 		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader),
-		Source: "user",
+		Source: machine.SourceUser,
 		Begun:  slow && slices.Contains(r.Header.Values(api.PreferHeader), api.RespondAsync),
 	}
 }
@@ -241,7 +241,7 @@ func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
 		Nonce: r.Header.Get(api.NonceHeader)}
 }
 
-// leaseOwner names the holder to those who are refused. There is one token, so it is who the client says it is.
+// leaseOwner returns the owner shown in conflicts, as the client states it; it is not authenticated.
 func leaseOwner(in api.LeaseRequest) string {
 	switch {
 	case in.Owner != "":
