@@ -305,9 +305,8 @@ func (k *kept) remember(now time.Time) bool {
 
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
-	w := &rollout.Want{App: x.App.ID, Head: x.Head, Release: x.Release, Before: x.Before, Held: x.Tenure.Held,
-		Unmade: x.Tenure.Unmade, Progress: x.Tenure.Progress, Scaled: x.Tenure.Scaled, Runs: x.Tenure.Runs,
-		LostAfter: s.o.LostAfter, Places: s.o.Fleet.Snapshot().Places()}
+	w := x.Want(x.App.ID)
+	w.LostAfter, w.Places = s.o.LostAfter, s.o.Fleet.Snapshot().Places()
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
 	}

@@ -316,8 +316,8 @@ func TestScaledByHand(t *testing.T) {
 		r.tick()
 	}
 	hand := func(n int) {
-		of := Rollout{App: "a", Head: r.want.Head, Release: r.want.Release, Progress: r.want.Progress,
-			Scaled: r.want.Scaled}
+		of := Service{App: "a", Head: r.want.Head, Release: r.want.Release,
+			Tenure: Tenure{Progress: r.want.Progress, Scaled: r.want.Scaled}}
 		if c := of.Scale(map[string]int{"web": n}); c.Why != "" {
 			r.follow(c, nil)
 		}

@@ -25,8 +25,8 @@ func TestTheNumbersOfACanary(t *testing.T) {
 		for range 100 {
 			r.tick()
 		}
-		told := Rollout{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Progress: r.want.Progress}
+		told := Service{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
+			Tenure: Tenure{Progress: r.want.Progress}}
 		if s, _ := told.Tell(nil); !slices.Equal(s.Canary, want) {
 			t.Errorf("at step %d: %v, want %v", step, s.Canary, want)
 		}
@@ -79,8 +79,8 @@ func TestWhatACanaryReplacesFirst(t *testing.T) {
 		if have[good] != tt.old || have[other] != tt.new {
 			r.t.Fatalf("%s: %v are ready at the step, want %d and %d", tt.name, have, tt.old, tt.new)
 		}
-		all := Rollout{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Progress: r.want.Progress}
+		all := Service{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
+			Tenure: Tenure{Progress: r.want.Progress}}
 		if s, _ := all.Tell(func(string) int { return have[other] }); s.State != RolledWaiting {
 			r.t.Fatalf("%s: at the step the rollout is %s", tt.name, s.State)
 		}

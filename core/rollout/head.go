@@ -75,7 +75,7 @@ const mostUndone = 160
 // ID returns the head's name, a hash of it.
 func (h *Head) ID() string { return hash(h) }
 
-// Change is what somebody wants changed of a service, as it goes from a client to Rollout.Resolve; and what that comes to:
+// Change is what somebody wants changed of a service, as it goes from a client to Service.Resolve; and what that comes to:
 // what a new head is to have else than its parent.
 type Change struct {
 	Why    string  // the verb: WhyDeploy and so on

@@ -31,7 +31,7 @@ const (
 
 // Move returns the change by which machines are to be at other workers, or by To "" to stay where they are. stands reports
 // whether there is a machine of an id. The error is an Exhausted, code moves: as many are on their way as may be.
-func (r *Rollout) Move(moves []MoveTo, stands func(id string) bool, now time.Time) (Change, error) {
+func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Time) (Change, error) {
 	c := Change{Why: WhyMove}
 	under := r.Head.moved(&Change{Moves: moves, At: now})
 	for _, m := range moves {

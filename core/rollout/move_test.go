@@ -30,7 +30,7 @@ func (r *rig) moveTo(id string, to cluster.WorkerID) {
 	if m := r.machines[id]; m != nil {
 		index = m.Index
 	}
-	rolled := Rollout{Head: r.want.Head, Release: r.want.Release, Progress: r.want.Progress}
+	rolled := Service{Head: r.want.Head, Release: r.want.Release, Tenure: Tenure{Progress: r.want.Progress}}
 	stands := func(id string) bool { return r.machines[id] != nil }
 	c, err := rolled.Move([]MoveTo{{Machine: id, Group: "web", Index: index, To: to}}, stands, r.now)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestMovesOfAHead(t *testing.T) {
 	all := func(string) bool { return true }
 	none := func(string) bool { return false }
 	move := func(stands func(string) bool, moves ...MoveTo) (bool, error) {
-		c, err := (&Rollout{App: "shop", Head: h, Release: one}).Move(moves, stands, now)
+		c, err := (&Service{App: "shop", Head: h, Release: one}).Move(moves, stands, now)
 		if err != nil || len(c.Moves) == 0 {
 			return false, err
 		}

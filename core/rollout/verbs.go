@@ -24,16 +24,6 @@ const (
 // Over reports whether a rollout goes no further by itself.
 func (s Rolled) Over() bool { return s == RolledDone || s == RolledUndone }
 
-// Rollout is what there is to know of the rollout of a service, beside its machines.
-type Rollout struct {
-	App      string // its name, for sentences
-	Head     *Head
-	Release  *Release          // the head's; nil: not here
-	Before   *Release          // that of Head.Before; nil: there is none, or it is not here
-	Progress Progress          // as its steward has last written
-	Scaled   map[string]Scaled // the same
-}
-
 // Story tells of a rollout.
 type Story struct {
 	Number  uint64 // of the head that began it
@@ -58,9 +48,9 @@ type CanaryAt struct {
 	Wanted int    `json:"wanted"`
 }
 
-// Tell tells of a rollout. fresh returns how many replicas of a group have a machine of the release that is ready, or
+// Tell tells of the rollout of a service. fresh returns how many replicas of a group have a machine of the release that is ready, or
 // rests; nil: nobody counted. ok is false where a souk wrote the head that knew of no rollouts.
-func (r *Rollout) Tell(fresh func(group string) int) (s Story, ok bool) {
+func (r *Service) Tell(fresh func(group string) int) (s Story, ok bool) {
 	h, p := r.Head, &r.Progress
 	if h.Rollout == 0 {
 		return Story{}, false
@@ -100,10 +90,10 @@ func (r *Rollout) Tell(fresh func(group string) int) (s Story, ok bool) {
 }
 
 // undone reports whether what was before is wanted again.
-func (r *Rollout) undone() bool { return r.Progress.Of(r.Head) && r.Progress.Undo }
+func (r *Service) undone() bool { return r.Progress.Of(r.Head) && r.Progress.Undo }
 
 // canaries returns the groups whose machines of another release a canary replaces.
-func (r *Rollout) canaries() (out []*Group) {
+func (r *Service) canaries() (out []*Group) {
 	if r.Release == nil || r.Before == nil || r.Head.Before == nil {
 		return nil
 	}
@@ -116,7 +106,7 @@ func (r *Rollout) canaries() (out []*Group) {
 }
 
 // steps returns how many steps the longest canary has.
-func (r *Rollout) steps() (n int) {
+func (r *Service) steps() (n int) {
 	for _, g := range r.canaries() {
 		n = max(n, len(g.steps()))
 	}
@@ -124,7 +114,7 @@ func (r *Rollout) steps() (n int) {
 }
 
 // waits reports whether, after so many steps, a promote is waited for, and nothing else.
-func (r *Rollout) waits(over int, fresh func(string) int) (waits bool) {
+func (r *Service) waits(over int, fresh func(string) int) (waits bool) {
 	if r.Head.Promoted > over {
 		return false
 	}
@@ -171,7 +161,7 @@ func (h *Head) pausedBy() Past {
 func noChange() Change { return Change{} }
 
 // Resolve returns what a change that somebody asks for comes to, by its Why; Change{} where nothing changes.
-func (r *Rollout) Resolve(c Change) (Change, error) {
+func (r *Service) Resolve(c Change) (Change, error) {
 	switch c.Why {
 	case WhyScale:
 		return r.Scale(c.Counts), nil
@@ -193,7 +183,7 @@ func (r *Rollout) Resolve(c Change) (Change, error) {
 
 // Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
 // error is a Precondition, code no_earlier_release: there is none, or it is wanted already.
-func (r *Rollout) Rollback(release string) (Change, error) {
+func (r *Service) Rollback(release string) (Change, error) {
 	h := r.Head
 	in := h.InForce(r.Progress)
 	switch {
@@ -221,7 +211,7 @@ func noEarlier(format string, args ...any) error {
 
 // Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. The error is a
 // Precondition, code rollout_over: there is nothing to pause.
-func (r *Rollout) Pause() (Change, error) {
+func (r *Service) Pause() (Change, error) {
 	s, told := r.Tell(nil)
 	switch {
 	case !told || s.State == RolledDone:
@@ -237,7 +227,7 @@ func (r *Rollout) Pause() (Change, error) {
 
 // Resume returns the change by which a rollout goes on that is paused, or is tried again that was undone. One that runs
 // or is done stays as it is.
-func (r *Rollout) Resume() Change {
+func (r *Service) Resume() Change {
 	switch s, told := r.Tell(nil); {
 	case told && s.State == RolledPaused, r.undone():
 		return Change{Resume: true, Why: WhyResume}
@@ -247,7 +237,7 @@ func (r *Rollout) Resume() Change {
 
 // Promote returns the change by which so many steps of a canary are over; 0: one more than are. all: the last one is,
 // too. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
-func (r *Rollout) Promote(steps int, all bool) (Change, error) {
+func (r *Service) Promote(steps int, all bool) (Change, error) {
 	s, told := r.Tell(nil)
 	switch {
 	case !told || s.State == RolledDone:
@@ -277,7 +267,7 @@ func isOver(format string, args ...any) error {
 
 // Scale returns the change that sets how many machines of groups are wanted. A group whose autoscale has chosen the same
 // number stays as it is.
-func (r *Rollout) Scale(counts map[string]int) Change {
+func (r *Service) Scale(counts map[string]int) Change {
 	in := r.Release
 	if r.undone() {
 		in = r.Before

@@ -97,7 +97,8 @@ func TestTell(t *testing.T) {
 			if !p.At.IsZero() {
 				p.Rollout, p.Release = h.Rollout, h.Release
 			}
-			r := Rollout{Head: h, Release: tt.r, Before: release("one", map[string]int{"web": 4}), Progress: p}
+			r := Service{Head: h, Release: tt.r, Before: release("one", map[string]int{"web": 4}),
+				Tenure: Tenure{Progress: p}}
 			got, told := r.Tell(func(string) int { return tt.fresh })
 			want := tt.want
 			want.Number, want.Release, want.Before = 2, tt.r.ID(), h.Before.Release
@@ -109,11 +110,11 @@ func TestTell(t *testing.T) {
 			}
 		})
 	}
-	older := Rollout{Head: &Head{Number: 3}, Release: plain}
+	older := Service{Head: &Head{Number: 3}, Release: plain}
 	if _, told := older.Tell(nil); told {
 		t.Error("a head that knows of no rollouts has one")
 	}
-	fresh := Rollout{Head: next(t, nil, Change{Release: canary.ID()}, canary, nil), Release: canary}
+	fresh := Service{Head: next(t, nil, Change{Release: canary.ID()}, canary, nil), Release: canary}
 	if s, _ := fresh.Tell(nil); s.Steps != 0 || s.Before != "" {
 		t.Errorf("the first release has a canary: %+v", s)
 	}
@@ -140,20 +141,20 @@ func TestVerbs(t *testing.T) {
 	}
 	done, undone := Progress{State: Done}, Progress{State: Done, Undo: true, Why: "it dies"}
 	first := h.Before.Release
-	rollback := func(release string) func(*Rollout) (Change, error) {
-		return func(r *Rollout) (Change, error) { return r.Rollback(release) }
+	rollback := func(release string) func(*Service) (Change, error) {
+		return func(r *Service) (Change, error) { return r.Rollback(release) }
 	}
-	promote := func(n int, all bool) func(*Rollout) (Change, error) {
-		return func(r *Rollout) (Change, error) { return r.Promote(n, all) }
+	promote := func(n int, all bool) func(*Service) (Change, error) {
+		return func(r *Service) (Change, error) { return r.Promote(n, all) }
 	}
-	pause := func(r *Rollout) (Change, error) { return r.Pause() }
-	resume := func(r *Rollout) (Change, error) { return r.Resume(), nil }
+	pause := func(r *Service) (Change, error) { return r.Pause() }
+	resume := func(r *Service) (Change, error) { return r.Resume(), nil }
 	for _, tt := range []struct {
 		name string
 		h    *Head
 		r    *Release
 		p    Progress
-		do   func(*Rollout) (Change, error)
+		do   func(*Service) (Change, error)
 		want Change
 		code string
 	}{
@@ -190,7 +191,8 @@ func TestVerbs(t *testing.T) {
 		{"promote no canary", g, plain, Progress{}, promote(0, false), noChange(), "no_canary"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.do(&Rollout{App: "shop", Head: tt.h, Release: tt.r, Before: one, Progress: at(tt.h, tt.p)})
+			got, err := tt.do(&Service{App: "shop", Head: tt.h, Release: tt.r, Before: one,
+				Tenure: Tenure{Progress: at(tt.h, tt.p)}})
 			if fault.CodeOf(err) != tt.code && err != nil || err == nil && tt.code != "" ||
 				got.Release != tt.want.Release || got.Pause != tt.want.Pause || got.Resume != tt.want.Resume ||
 				got.Promote != tt.want.Promote || got.Why != tt.want.Why {
@@ -198,7 +200,7 @@ func TestVerbs(t *testing.T) {
 			}
 		})
 	}
-	fresh := Rollout{App: "shop", Head: next(t, nil, Change{Release: plain.ID()}, plain, nil), Release: plain}
+	fresh := Service{App: "shop", Head: next(t, nil, Change{Release: plain.ID()}, plain, nil), Release: plain}
 	if _, err := fresh.Rollback(""); fault.CodeOf(err) != "no_earlier_release" {
 		t.Error("back from the first release:", err)
 	}
@@ -214,8 +216,8 @@ func TestVerbsTwice(t *testing.T) {
 			Step:  rapid.IntRange(0, 2).Draw(rt, "step"), At: time.Unix(300, 0)}
 		verb := rapid.SampledFrom([]string{WhyBack, WhyPause, WhyResume, WhyPromote}).Draw(rt, "verb")
 		do := func(h *Head, of *Release) (Change, error) {
-			r := Rollout{App: "shop", Head: h, Release: of, Before: release("one", map[string]int{"web": 4}),
-				Progress: p}
+			r := Service{App: "shop", Head: h, Release: of, Before: release("one", map[string]int{"web": 4}),
+				Tenure: Tenure{Progress: p}}
 			switch verb {
 			case WhyBack:
 				return r.Rollback(h.Before.Release)
@@ -239,7 +241,7 @@ func TestVerbsTwice(t *testing.T) {
 			if n.Release != h.Before.Release {
 				rt.Fatalf("went back to %s", n.Release)
 			}
-			again, err := (&Rollout{Head: n, Release: r, Progress: p}).Rollback(n.Release)
+			again, err := (&Service{Head: n, Release: r, Tenure: Tenure{Progress: p}}).Rollback(n.Release)
 			if err != nil || again.Why != "" {
 				rt.Fatalf("%+v, %v", again, err)
 			}

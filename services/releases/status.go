@@ -58,9 +58,7 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 	if of.Head == nil {
 		return nil
 	}
-	r := rollout.Rollout{App: of.App.Name, Head: of.Head, Release: of.Release, Before: of.Before,
-		Progress: of.Tenure.Progress, Scaled: of.Tenure.Scaled}
-	s, told := r.Tell(func(group string) int {
+	s, told := of.Tell(func(group string) int {
 		i := slices.IndexFunc(groups, func(g api.GroupStatus) bool { return g.Name == group })
 		if i < 0 {
 			return 0

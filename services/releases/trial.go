@@ -65,9 +65,10 @@ func (x *groupTrial) refused(why string) {
 func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
 	known := a.Directory.Fleet.Snapshot()
 	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
-	t.plan = rollout.Foresee(time.Now(), &rollout.Want{App: cmp.Or(s.App.ID, s.App.Name), Head: s.Head,
-		Release: s.Release, Before: s.Before, Held: s.Tenure.Held, Progress: s.Tenure.Progress, Scaled: s.Tenure.Scaled,
-		LostAfter: a.LostAfter, Workers: known.Peers(), Places: known.Places()}, known.Standing(s.App.Name))
+	want := s.Want(cmp.Or(s.App.ID, s.App.Name))
+	want.LostAfter, want.Workers, want.Places = a.LostAfter, known.Peers(), known.Places()
+	want.Unmade, want.Runs = nil, nil // of earlier tries and runs a plan says nothing
+	t.plan = rollout.Foresee(time.Now(), want, known.Standing(s.App.Name))
 	t.tryRuns(ctx, a.Broker, s)
 	stage := a.Broker.Rehearse(ctx)
 	for i := range t.plan.First {

@@ -192,7 +192,7 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *roll
 		return nil, err
 	}
 	release := want.New
-	s := catalog.Service{App: *app, Release: release}
+	s := catalog.Service{App: *app, Service: rollout.Service{App: app.Name, Release: release}}
 	stage, left := a.Broker.Rehearse(ctx), un
 	for i := range release.Groups {
 		g := &release.Groups[i]

@@ -271,10 +271,8 @@ func (c *Catalog) ForeseeSecrets(app string, values map[string]*string, by strin
 	if err != nil || out.Head == nil {
 		return Service{}, nil, err
 	}
-	s := Service{App: c.apps.all[app], Release: r, Head: out.Head, Tenure: c.tenures.all[app]}
-	if out.Head.Before != nil {
-		s.Before = c.releases.get(app + "/" + out.Head.Before.Release)
-	}
+	s := Service{App: c.apps.all[app], Service: c.standing(app, out.Head)}
+	s.Release = r
 	return s, out.Groups, nil
 }
 

@@ -23,7 +23,7 @@ const maxHead = registry.MaxPayload - 4<<10
 //
 // Another head than want.Parent is a Conflict, code head_moved; a service that has no release yet is NotFound, code
 // no_service, but for a deploy. If a rollback is to a release of which values of secrets are erased, a copy of it with the
-// newest ones is made instead, and renewed names those secrets. Other errors are those of rollout.Rollout.Resolve.
+// newest ones is made instead, and renewed names those secrets. Other errors are those of rollout.Service.Resolve.
 func (c *Catalog) Change(app string, want rollout.Change) (h *rollout.Head, renewed []string, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -100,7 +100,7 @@ func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
 func (c *Catalog) Foresee(app string, want rollout.Change) (Service, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	s := Service{App: App{Name: app}}
+	s := Service{App: App{Name: app}, Service: rollout.Service{App: app}}
 	var old *rollout.Head
 	var err error
 	if a, there := c.apps.all[app]; there {
@@ -146,12 +146,8 @@ func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) 
 	if old == nil {
 		return nil, nil, nil, NoService(app)
 	}
-	p := c.tenures.all[app].Progress
-	stands := rollout.Rollout{App: app, Head: old, Release: c.releases.get(app + "/" + old.Release), Progress: p,
-		Scaled: c.tenures.all[app].Scaled}
-	if old.Before != nil {
-		stands.Before = c.releases.get(app + "/" + old.Before.Release)
-	}
+	stands := c.standing(app, old)
+	p := stands.Progress
 	to, err := stands.Resolve(*want)
 	if err != nil {
 		return nil, nil, nil, err

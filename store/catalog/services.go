@@ -14,12 +14,9 @@ import (
 // Service is what is wanted of an app that has a head, and who carries it. What it points to is shared: nobody may
 // change it.
 type Service struct {
-	App     App
-	Head    *rollout.Head    // nil: see Why
-	Release *rollout.Release // nil: see Why
-	Before  *rollout.Release // what an undo of the head's rollout returns to; nil: nothing, or not here
-	Tenure  rollout.Tenure   // zero: no steward has begun a term yet
-	Why     error            // why the head or the release cannot be used: not here yet, or a newer souk wrote it
+	App App
+	rollout.Service
+	Why error // why the head or the release cannot be used: not here yet, or a newer souk wrote it
 }
 
 // Service returns the service of an app, and whether the app is there and has a head.
@@ -31,43 +28,27 @@ func (c *Catalog) Service(app string) (Service, bool) {
 	if !there || !wanted {
 		return Service{}, false
 	}
-	s := Service{App: a, Head: v.row, Tenure: c.tenures.all[app]}
+	s := Service{App: a, Service: c.standing(app, v.row)}
 	if s.Head == nil {
 		s.Why = c.unusableHead(app)
-	} else if s.Release = c.releases.get(app + "/" + s.Head.Release); s.Release == nil {
+	} else if s.Release == nil {
 		s.Why = c.noRelease(app, s.Head.Release)
-	} else if s.Head.Before != nil {
-		s.Before = c.releases.get(app + "/" + s.Head.Before.Release)
 	}
 	return s, true
 }
 
-// InForce returns the release that the machines of the service are to be like now, with how often they were to be
-// restarted: the head's, or once its rollout is undone the one from before. nil: it is not here.
-func (s *Service) InForce() (*rollout.Release, uint64) {
-	if s.Head == nil {
-		return nil, 0
+// standing returns the service of an app with head h, nil for none, as far as its releases are here. The caller holds mu, or
+// write.
+func (c *Catalog) standing(app string, h *rollout.Head) rollout.Service {
+	s := rollout.Service{App: app, Head: h, Tenure: c.tenures.all[app]}
+	if h == nil {
+		return s
 	}
-	in := s.Head.InForce(s.Tenure.Progress)
-	if s.Head.Before != nil && in == *s.Head.Before {
-		return s.Before, in.Restarted
+	s.Release = c.releases.get(app + "/" + h.Release)
+	if h.Before != nil {
+		s.Before = c.releases.get(app + "/" + h.Before.Release)
 	}
-	return s.Release, in.Restarted
-}
-
-// Applied returns the release that machines are made from now, and its count of restarts: the release in force, or the one
-// before it while the release command has not succeeded. nil: there is no such release, or this member does not have it.
-func (s *Service) Applied() (*rollout.Release, uint64) {
-	r, restarted := s.InForce()
-	p := s.Tenure.Progress
-	if s.Head == nil || r != s.Release || r == nil || r.Command == nil || !s.Head.Command ||
-		p.Of(s.Head) && p.Command == rollout.CommandDone {
-		return r, restarted
-	}
-	if s.Head.Before == nil {
-		return nil, 0
-	}
-	return s.Before, s.Head.Before.Restarted
+	return s
 }
 
 // Services returns the apps that have a head and are not being deleted, sorted.
