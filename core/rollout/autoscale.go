@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"math/bits"
 	"time"
@@ -312,64 +313,75 @@ func (s *scaler) choose(now time.Time, g *Group, n int, l Loads) (count int, aga
 	}
 }
 
-// scale lets groups choose how many machines they have. What they choose is written before anything is done for it.
-func (p *pass) scale() {
-	next := map[string]Scaled{}
-	for name, x := range p.want.Scaled {
-		if p.mayScale(name) {
-			next[name] = x
+// scaleGroups lets groups choose how many machines they have, and returns what they have chosen. That is written before anything
+// is done for it.
+func (l *look) scaleGroups(d *docket) map[string]Scaled {
+	var next map[string]Scaled
+	set := func(name string, x Scaled) {
+		if next == nil {
+			next = map[string]Scaled{}
+		}
+		next[name] = x
+	}
+	for name, x := range l.want.Scaled {
+		if l.mayScale(name) {
+			set(name, x)
 		}
 	}
-	changed := false
-	for name := range p.scalers {
-		if p.goal[name] == nil {
-			delete(p.scalers, name)
-		}
-	}
-	for name, to := range p.goal {
-		l := to.group.LoadsOf(p.standing)
-		if !p.want.Head.Scales(to.group) || l.Up == 0 { // it is off, or all machines rest: what they needed is past
-			delete(p.scalers, name)
-			continue
-		}
-		s := p.scalers[name]
-		if s == nil {
-			s = newScaler(p.now, to.n)
-			p.scalers[name] = s
-		}
-		n, again := s.choose(p.now, to.group, to.n, l)
-		if !again.IsZero() {
-			p.waits(again)
-		}
-		x, hand := next[name], p.want.Head.Hand[name]
-		if x.Hand < hand { // what was chosen before somebody set a number is over
-			x = Scaled{}
-		}
-		lacks := p.lacks(to)
-		if n == to.n && (lacks == "") == (x.Lacks == "") || !p.begun() {
-			continue
-		}
-		if n != to.n {
-			if n < to.n {
-				s.down = p.now
+	maps.DeleteFunc(l.memory.scalers, func(name string, _ *scaler) bool { return l.aim.goal[name] == nil })
+	for name, to := range l.aim.goal {
+		if x, changed := l.scaleGroup(to, next[name]); changed && d.tell() {
+			if x.Count != to.n {
+				l.memory.scalers[name].take(l.clock.now, x.Count)
 			}
-			s.count = n
-			x.From, x.Load, x.At = to.n, int(math.Round(l.Heard)), p.now.UTC()
+			set(name, x)
+			d.give(todo{waits: true})
 		}
-		x.Count, x.Hand, x.Lacks = n, max(x.Hand, hand), lacks
-		next[name], changed = x, true
 	}
-	if len(next) > 0 {
-		p.out.Scaled = next
+	return next
+}
+
+// take takes that so many machines were chosen.
+func (s *scaler) take(now time.Time, count int) {
+	if count < s.count {
+		s.down = now
 	}
-	if changed {
-		p.out.Tell, p.wants = true, true
+	s.count = count
+}
+
+// scaleGroup returns how many machines a group chooses to have, which was x before, and whether that is another choice.
+func (l *look) scaleGroup(to *side, x Scaled) (next Scaled, changed bool) {
+	name, loads := to.group.Name, to.group.LoadsOf(l.seen.kept)
+	if !l.want.Head.Scales(to.group) || loads.Up == 0 { // it is off, or all machines rest: what they needed is past
+		delete(l.memory.scalers, name)
+		return x, false
 	}
+	s := l.memory.scalers[name]
+	if s == nil {
+		s = newScaler(l.clock.now, to.n)
+		l.memory.scalers[name] = s
+	}
+	n, again := s.choose(l.clock.now, to.group, to.n, loads)
+	if !again.IsZero() {
+		l.clock.waits(again)
+	}
+	hand, lacks := l.want.Head.Hand[name], l.lacks(to)
+	if x.Hand < hand { // what was chosen before somebody set a number is over
+		x = Scaled{}
+	}
+	if n == to.n && (lacks == "") == (x.Lacks == "") {
+		return x, false
+	}
+	if n != to.n {
+		x.From, x.Load, x.At = to.n, int(math.Round(loads.Heard)), l.clock.now.UTC()
+	}
+	x.Count, x.Hand, x.Lacks = n, max(x.Hand, hand), lacks
+	return x, true
 }
 
 // mayScale reports whether a group has an autoscale in a release that may be in force.
-func (p *pass) mayScale(name string) bool {
-	for _, r := range []*Release{p.want.Release, p.want.Before} {
+func (l *look) mayScale(name string) bool {
+	for _, r := range []*Release{l.want.Release, l.want.Before} {
 		if r == nil {
 			continue
 		}
@@ -381,10 +393,10 @@ func (p *pass) mayScale(name string) bool {
 }
 
 // lacks says why one of the slots of a group has no machine; "": each has one, or none was refused.
-func (p *pass) lacks(to *side) string {
+func (l *look) lacks(to *side) string {
 	for _, index := range to.slots {
 		slot := Slot{to.group.Name, index}
-		if w := p.slots[slot]; w != nil && w.why != nil && len(p.by[slot]) == 0 {
+		if w := l.memory.slots[slot]; w != nil && w.why != nil && len(l.seen.by[slot]) == 0 {
 			return fault.Clip(w.why.Error(), maxLacks)
 		}
 	}
@@ -421,7 +433,7 @@ func (w *Want) lacked(standing []Standing) map[Slot]bool {
 
 // unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
 // on and ends without.
-func (p *pass) unfilled(v *view, to *side) bool {
-	w := p.slots[v.slot]
+func (l *look) unfilled(v *view, to *side) bool {
+	w := l.memory.slots[v.slot]
 	return to.optional[v.slot.Index] && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil && !w.gave
 }

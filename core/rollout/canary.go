@@ -3,21 +3,21 @@ package rollout
 import "slices"
 
 // allow returns how many slots of a group may have what they are to have now; news have it.
-func (p *pass) allow(goal, old *side, news int, gated bool) int {
+func (l *look) allow(goal, old *side, news int, gated bool) int {
 	switch {
-	case !p.open || p.progress.Undo:
+	case !l.course.open || l.course.progress.Undo:
 		return goal.n
-	case gated, p.blocked, p.want.Head.Paused, p.progress.State == Paused:
+	case gated, l.course.blocked, l.want.Head.Paused, l.course.progress.State == Paused:
 		return news
 	case old == nil:
 		return goal.n
 	}
 	steps := goal.group.steps()
-	if p.progress.Step >= len(steps) {
+	if l.course.progress.Step >= len(steps) {
 		return goal.n
 	}
 	goal.beside = goal.n == 1 && old.n > 0
-	return goal.group.newAt(p.progress.Step, goal.n)
+	return goal.group.newAt(l.course.progress.Step, goal.n)
 }
 
 // newAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: one at least,
@@ -36,7 +36,7 @@ func (g *Group) newAt(step, n int) int {
 
 // firstNew returns which slots are to have what the release says besides those that have it: as many as are allowed, those
 // first that have no machine of the release before, so that none goes for them.
-func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
+func firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
 	first := map[int]bool{}
 	for _, without := range []bool{true, false} {
 		for i := range views {
@@ -52,8 +52,9 @@ func (p *pass) firstNew(views []view, old *side, allow int, b *budget) map[int]b
 
 // needsOld reports whether the only replica of a group is at a canary's step without a machine of the release before: it was
 // scaled to one meanwhile.
-func (p *pass) needsOld(group string, old *side) bool {
-	goal := p.goal[group]
+func (l *look) needsOld(group string, old *side) bool {
+	goal := l.aim.goal[group]
 	return goal != nil && goal.beside && old != nil && goal.group.Order() == StartFirst &&
-		!slices.ContainsFunc(p.by[Slot{group, goal.slots[0]}], func(m *Standing) bool { return m.Spec == old.spec })
+		!slices.ContainsFunc(l.seen.by[Slot{group, goal.slots[0]}],
+			func(m *Standing) bool { return m.Spec == old.spec })
 }

@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,71 +102,78 @@ func (n *Head) runsCommand(h *Head, c *Change, release *Release, p Progress) boo
 	return h != nil && h.Command && n.Release == h.Release && !(p.Of(h) && p.Command == CommandDone)
 }
 
-// command sees to the command of the release. Until it is done nothing of the release is made.
-func (p *pass) command() {
-	p.tidyCommands()
-	c, h := p.want.Release.Command, p.want.Head
-	if c == nil || !h.Command || !p.open || p.progress.Undo || p.progress.Command == CommandDone {
-		return
+// runCommand sees to the command of the release. Until it is done nothing of the release is made.
+func (l *look) runCommand(d *docket) (t todo) {
+	if !l.course.blocked {
+		return t
 	}
-	judged := p.judged
-	p.blocked, p.judged = true, false
-	to := *p.goal[p.want.Release.commandGroup().Name]
-	replica := p.ofRun(&to, machine.RunCommand, h.Rollout)
+	c, h := l.want.Release.Command, l.want.Head
+	to := l.aim.goal[l.want.Release.commandGroup().Name]
+	replica := ofRun(to, machine.RunCommand, h.Rollout)
 	replica.StopAfter = 0
-	m, id := p.commandOf(&replica)
-	if !judged { // it is paused, or has failed
+	m := l.commandOf(&replica)
+	if !l.course.runs() { // it is paused, or has failed
 		if h.Paused && m != nil && m.succeeded() {
-			p.commandEnded(m)
+			l.endCommand(d, m)
 		}
-		return
+		return t
 	}
-	w := p.run(to.group.Name, machine.RunCommand)
+	w := l.memory.run(to.group.Name, machine.RunCommand)
 	if w.epoch != h.Rollout {
-		*w = runWork{making: w.making, epoch: h.Rollout, began: p.now, last: w.last,
+		*w = runWork{making: w.making, epoch: h.Rollout, began: l.clock.now, last: w.last,
 			lastTerm: w.lastTerm, after: w.after}
 	}
-	p.wants = true
-	late := !p.waits(w.began.Add(c.timeout()))
-	earlier := slices.IndexFunc(p.commands, func(m *Standing) bool {
-		return !sameRun(&m.Replica, &replica) && (!m.Over() || m.State == machine.Destroying)
-	})
+	late, earlier := !l.clock.waits(w.began.Add(c.timeout())), l.earlierCommand(&replica)
 	switch {
 	case m != nil && m.Over():
-		p.commandEnded(m)
+		l.endCommand(d, m)
 	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
-		p.commandFails(w.why.Error(), w.failed) // nor would it start elsewhere
+		l.failCommand(d, w.why.Error(), w.failed) // nor would it start elsewhere
 	case late:
-		p.commandFails("it did not end within "+c.timeout().String()+p.commandLacks(m, earlier, w), id)
-	case m != nil, earlier >= 0, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
+		id := ""
+		if m != nil {
+			id = m.ID
+		}
+		l.failCommand(d, "it did not end within "+c.timeout().String()+commandLacks(m, earlier, w), id)
+	case m != nil, earlier != nil, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
 	default:
-		p.startRun(replica, to.group, w)
+		d.startRun(replica, to.group, w)
 	}
+	return todo{waits: true}
 }
 
 // commandLacks says, as the end of a sentence, what kept the command from running.
-func (p *pass) commandLacks(has *Standing, earlier int, w *runWork) string {
+func commandLacks(has, earlier *Standing, w *runWork) string {
 	switch {
 	case has != nil:
-	case earlier >= 0:
-		m := p.commands[earlier]
+	case earlier != nil:
 		return fmt.Sprintf(": machine %s of worker %s, which runs the command of an earlier rollout, has not ended",
-			m.ID, m.Worker)
+			earlier.ID, earlier.Worker)
 	case w.why != nil:
 		return ": " + w.why.Error()
 	}
 	return ""
 }
 
-// commandOf returns the machine that runs a rollout's command, and its id; nil and "" where there is none. After a cut there
-// may be several: one that has succeeded comes first.
-func (p *pass) commandOf(run *machine.Replica) (m *Standing, id string) {
-	for _, x := range p.commands {
+// commandOf returns the machine that runs a rollout's command; nil: there is none. After a cut there may be several: one that has
+// succeeded comes first.
+func (l *look) commandOf(run *machine.Replica) (m *Standing) {
+	for _, x := range l.seen.commands {
 		if sameRun(&x.Replica, run) && (m == nil || x.succeeded() && !m.succeeded()) {
-			m, id = x, x.ID
+			m = x
 		}
 	}
-	return m, id
+	return m
+}
+
+// earlierCommand returns a machine that runs another command than a rollout's and has not ended; nil: there is none.
+func (l *look) earlierCommand(run *machine.Replica) *Standing {
+	for _, m := range l.seen.commands {
+		if !sameRun(&m.Replica, run) && (!m.Over() || m.State == machine.Destroying) {
+			return m
+		}
+	}
+	return nil
 }
 
 // succeeded reports whether a run ended with 0.
@@ -175,50 +181,51 @@ func (m *Standing) succeeded() bool {
 	return m.State == machine.Stopped && m.Exit != nil && *m.Exit == 0
 }
 
-// commandEnded takes that the command has ended.
-func (p *pass) commandEnded(m *Standing) {
-	next := p.progress
+// endCommand takes that the command has ended.
+func (l *look) endCommand(d *docket, m *Standing) {
+	next := l.course.progress
 	switch {
 	case m.succeeded():
 		next.Command = CommandDone
-		p.tell(next)
+		d.tellProgress(next)
 	case m.Exit != nil && *m.Exit >= 0:
-		p.commandFails(fmt.Sprintf("it ended with exit code %d", *m.Exit), m.ID)
+		l.failCommand(d, fmt.Sprintf("it ended with exit code %d", *m.Exit), m.ID)
 	default:
-		p.commandFails(cmp.Or(m.Ended, "nobody saw how it ended"), m.ID)
+		l.failCommand(d, cmp.Or(m.Ended, "nobody saw how it ended"), m.ID)
 	}
 }
 
-// commandFails has the rollout undone, of which nothing is made yet, or paused where there was nothing before it.
-func (p *pass) commandFails(why, id string) {
-	next := p.progress
+// failCommand has the rollout undone, of which nothing is made yet, or paused where there was nothing before it.
+func (l *look) failCommand(d *docket, why, id string) {
+	next := l.course.progress
 	next.Command = CommandFailed
 	next.Why = "the release command failed: " + why
-	next.Failed = []Failure{{Group: p.want.Release.commandGroup().Name, Machine: id,
+	next.Failed = []Failure{{Group: l.want.Release.commandGroup().Name, Machine: id,
 		Why: fault.Clip(next.Why, maxReason)}}
-	if p.want.Before != nil {
+	if l.want.Before != nil {
 		next.Undo = true
 	} else {
 		next.State = Paused
 		next.Why += "; there is no release to go back to"
 	}
 	next.Why = fault.Clip(next.Why, maxReason)
-	p.tell(next)
+	d.tellProgress(next)
 }
 
 // tidyCommands stops commands that are not to run any more, and removes those of earlier rollouts.
-func (p *pass) tidyCommands() {
-	h := p.want.Head
-	for _, m := range p.commands {
+func (l *look) tidyCommands() (t todo) {
+	h, is := l.want.Head, l.course.progress.Command
+	for _, m := range l.seen.commands {
 		current := m.Epoch == h.Rollout && m.Release == h.Release
 		switch {
 		case m.goes():
 		case !current:
-			p.remove(m, "another rollout has begun")
-		case !m.Over() && p.progress.Command == CommandFailed:
-			p.order(m, Hold, "it took too long")
-		case !m.Over() && p.progress.Command == CommandDone: // on the other side of a cut
-			p.order(m, Hold, "another machine has done it")
+			t.remove(m, "another rollout has begun")
+		case !m.Over() && is == CommandFailed:
+			t.do(Hold, m, "it took too long")
+		case !m.Over() && is == CommandDone: // on the other side of a cut
+			t.do(Hold, m, "another machine has done it")
 		}
 	}
+	return t
 }

@@ -108,41 +108,44 @@ func (g *Group) Uneven(spec string, n int, standing []Standing, places Places) m
 }
 
 // home returns where the machine is to be made that takes the place of one: where that is, or where it is missed more.
-func (p *pass) home(v *view, to *side) cluster.WorkerID {
+func (g *groupLook) home(v *view, to *side) cluster.WorkerID {
 	at := v.others[0].Worker
-	name := to.group.Name
-	e, known := p.evens[name]
-	if !known {
-		e = newEven(to.group, p.want.Places)
-		p.evens[name] = e
-		for _, index := range to.slots {
-			if e != nil {
-				e.add(p.stays(Slot{name, index}, to), 1)
-			}
-		}
+	if !g.counted {
+		g.homes, g.counted = g.look.countHomes(to), true
 	}
-	if e == nil {
+	if g.homes == nil {
 		return at
 	}
-	better := e.better(at)
+	better := g.homes.better(at)
 	if better == "" {
 		return at
 	}
-	e.add(at, -1)
-	e.add(better, 1)
+	g.homes.add(at, -1)
+	g.homes.add(better, 1)
 	return better
 }
 
+// countHomes returns where the machines of a group are to be, as far as that is known; nil: they are not spread.
+func (l *look) countHomes(to *side) *even {
+	e := newEven(to.group, l.want.Places)
+	for _, index := range to.slots {
+		if e != nil {
+			e.add(l.stays(Slot{to.group.Name, index}, to), 1)
+		}
+	}
+	return e
+}
+
 // stays returns the worker at which a slot's machine is to be, as far as that is known.
-func (p *pass) stays(slot Slot, to *side) cluster.WorkerID {
-	of, others := p.split(slot, to)
+func (l *look) stays(slot Slot, to *side) cluster.WorkerID {
+	of, others := l.split(slot, to)
 	switch {
 	case len(of) > 0:
 		return of[0].Worker
-	case p.makes(slot, to) && p.slots[slot].home != "":
-		return p.slots[slot].home
-	case p.goesTo(others) != "":
-		return p.goesTo(others)
+	case l.makes(slot, to) && l.memory.slots[slot].home != "":
+		return l.memory.slots[slot].home
+	case l.goesTo(others) != "":
+		return l.goesTo(others)
 	case len(others) > 0 && !others[0].Leaves:
 		return others[0].Worker
 	}

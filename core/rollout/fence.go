@@ -77,58 +77,61 @@ func (r *Release) Fences() bool {
 
 // empty reports whether no machine can be up for a slot, apart from those that its machine is to be made beside; else it
 // sees to what it needs to know. There is a term.
-func (p *pass) empty(slot Slot, g *Group) bool {
-	if p.slot(slot).making > 0 || slices.ContainsFunc(p.standing, func(m Standing) bool {
-		return m.slot() == slot && m.State != machine.Destroyed && !p.removed(p.now, m.ID) &&
+func (d *docket) empty(slot Slot, g *Group) bool {
+	l := d.look
+	if l.memory.slot(slot).making > 0 || slices.ContainsFunc(l.seen.kept, func(m Standing) bool {
+		return m.slot() == slot && m.State != machine.Destroyed && !l.memory.removed(l.clock.now, m.ID) &&
 			(g.Single || m.Unheard || m.goes())
 	}) {
 		return false
 	}
-	f := p.fenceNow()
+	f := l.memory.fenceNow()
 	if f.slots[slot] == nil {
 		f.slots[slot] = &fenced{}
 	}
 	ok := true
-	for _, w := range p.want.Workers {
-		ok = p.heeds(w, slot) && ok
+	for _, w := range l.want.Workers {
+		ok = d.heeds(w, slot) && ok
 	}
 	return ok
 }
 
 // heeds reports whether a worker obeys the term and has no machine for a slot that the fleet does not have.
-func (p *pass) heeds(w Peer, slot Slot) bool {
-	r, last := p.fence.reading(w.ID), p.fence.slots[slot]
-	fresh := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
+func (d *docket) heeds(w Peer, slot Slot) bool {
+	l := d.look
+	r, last := l.memory.fence.reading(w.ID), l.memory.fence.slots[slot]
+	obeys := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
 	hides := slices.ContainsFunc(r.has, func(x Found) bool {
-		return x.standsFor(slot) && !p.removed(p.now, x.ID) &&
-			!slices.ContainsFunc(p.standing, func(m Standing) bool { return m.ID == x.ID })
+		return x.standsFor(slot) && !l.memory.removed(l.clock.now, x.ID) &&
+			!slices.ContainsFunc(l.seen.kept, func(m Standing) bool { return m.ID == x.ID })
 	})
 	switch {
-	case fresh && !hides:
+	case obeys && !hides:
 		return true
-	case !fresh || !p.waits(r.began.Add(readAgain)):
-		p.ask(w, r)
+	case !obeys || !l.clock.waits(r.began.Add(readAgain)):
+		d.askToObey(w, r)
 	}
 	return false
 }
 
-// ask has a worker obey the term and tell what it has, where it can be asked now.
-func (p *pass) ask(w Peer, r *reading) {
-	if !w.Heard || r.busy || p.waits(r.again) {
+// askToObey has a worker obey the term and tell what it has, where it can be asked now.
+func (d *docket) askToObey(w Peer, r *reading) {
+	if !w.Heard || r.busy || d.look.clock.waits(r.again) {
 		return
 	}
-	p.fence.count++
-	r.busy, r.began, r.asked = true, p.now, p.fence.count
-	p.out.Obey = append(p.out.Obey, w.ID)
+	f := &d.look.memory.fence
+	f.count++
+	r.busy, r.began, r.asked = true, d.look.clock.now, f.count
+	d.out.Obey = append(d.out.Obey, w.ID)
 }
 
 // fenceNow returns the fence of the term.
-func (p *pass) fenceNow() *fence {
-	if p.fence.term != p.term {
-		p.fence = newFence()
-		p.fence.term = p.term
+func (s *Steward) fenceNow() *fence {
+	if s.fence.term != s.term {
+		s.fence = newFence()
+		s.fence.term = s.term
 	}
-	return &p.fence
+	return &s.fence
 }
 
 // reading returns what a worker told.
@@ -142,28 +145,34 @@ func (f *fence) reading(w cluster.WorkerID) *reading {
 }
 
 // fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers
-// has made one. A worker that is not heard counts only where the group's machines are waited for. alone is that each other
-// run which a worker has must be known here, too, with the one that was made last. There is a term.
-func (p *pass) fresh(g *Group, run *machine.Replica, alone bool, last *runWork) (ok, has bool) {
-	f := p.fenceNow()
+// has made one. A worker that is not heard counts only where the group's machines are waited for. Each other run which a worker has
+// must be known here where the run is a command, which runs alone. There is a term.
+func (d *docket) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has bool) {
+	f := d.look.memory.fenceNow()
+	alone := run.Run == machine.RunCommand
 	ok = true
-	for _, w := range p.want.Workers {
+	for _, w := range d.look.want.Workers {
 		r := f.reading(w.ID)
 		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return sameRun(&x.Replica, run) })
 		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
-			return x.Run != "" && !sameRun(&x.Replica, run) && !p.reported[x.ID] && !p.removed(p.now, x.ID)
+			return x.Run != "" && !sameRun(&x.Replica, run) && !d.look.knowsRun(x.ID) &&
+				!d.look.memory.removed(d.look.clock.now, x.ID)
 		})
-		untold := alone && last.last != "" && !p.reported[last.last] && last.lastTerm == f.term && r.call <= last.after
+		untold := alone && last.last != "" && !d.look.knowsRun(last.last) && last.lastTerm == f.term &&
+			r.call <= last.after
 		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {
 			continue
 		}
 		ok = false
-		if !hides || !p.waits(r.began.Add(readAgain)) {
-			p.ask(w, r)
+		if !hides || !d.look.clock.waits(r.began.Add(readAgain)) {
+			d.askToObey(w, r)
 		}
 	}
 	return ok, has
 }
+
+// knowsRun reports whether the fleet knows of a run, by its machine's id.
+func (l *look) knowsRun(id string) bool { return l.seen.reported[id] }
 
 // Obeyed tells that a worker which was to obey a term has done so, and has these machines of the service, destroyed ones
 // left out; or why it has not.

@@ -37,74 +37,70 @@ func (h *Held) Until() time.Time {
 	return h.At.Add(min(max(h.At.Sub(h.Since)/holdPart, leastHold), mostHold))
 }
 
-// holds notes which machines are held, drops those that are of use again, and adds those that die again and again.
-func (p *pass) holds() {
-	p.held = map[string]*Held{}
-	list, changed := p.heldStill()
+// findHeld returns the machines that are held, and those of which that is written: those that are of use again are dropped, and those
+// that die again and again are added. changed is that what is written must change.
+func (l *look) findHeld() (held map[string]*Held, list []Held, changed bool) {
+	held, list, changed = l.heldStill()
 	listed := map[string]bool{}
 	for i := range list {
 		listed[list[i].Machine] = true
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.goal)) {
-		for _, index := range p.goal[name].slots {
-			for _, m := range p.by[Slot{name, index}] {
+	for _, name := range slices.Sorted(maps.Keys(l.aim.goal)) {
+		for _, index := range l.aim.goal[name].slots {
+			for _, m := range l.seen.by[Slot{name, index}] {
 				if m.loops() && !listed[m.ID] && len(list) < MaxHeld {
 					changed = true
 					why := fmt.Sprintf("machine %s of worker %s ended by itself 5 times in 5 minutes", m.ID, m.Worker)
 					list = append(list, Held{Machine: m.ID, Group: m.Group, Index: m.Index, Why: why,
-						Since: p.now.UTC(), At: p.now.UTC()})
+						Since: l.clock.now.UTC(), At: l.clock.now.UTC()})
 				}
 			}
 		}
 	}
-	if changed {
-		p.out.Tell = p.begun()
-	}
-	p.out.Held = list
+	return held, list, changed
 }
 
-// heldStill returns those that were held and are not over, and whether what is written of them must change.
-func (p *pass) heldStill() (list []Held, changed bool) {
-	for _, h := range p.want.Held {
-		of := p.by[Slot{h.Group, h.Index}]
+// heldStill returns those that were held and are not over, the list of those that are written, and whether that must change.
+func (l *look) heldStill() (held map[string]*Held, list []Held, changed bool) {
+	held = map[string]*Held{}
+	for _, h := range l.want.Held {
+		of := l.seen.by[Slot{h.Group, h.Index}]
 		at := slices.IndexFunc(of, func(m *Standing) bool { return m.ID == h.Machine })
 		if at < 0 {
 			continue // that is written with the next word
 		}
 		m := of[at]
-		tried := !p.now.Before(h.Until())
+		tried := !l.clock.now.Before(h.Until())
 		switch {
-		case m.Ready && !p.waits(p.machine(m.ID).up.Add(upFor)):
+		case m.Ready && !l.clock.waits(l.memory.machine(m.ID).up.Add(upFor)):
 			changed = true
 			continue
 		case m.Ready:
 		case tried && (m.Died || m.State == machine.Restarting): // again
-			h.At, changed = p.now.UTC(), true
-			p.held[m.ID] = &h
+			h.At, changed = l.clock.now.UTC(), true
+			held[m.ID] = &h
 		case tried && !m.down(): // it is being tried
 		default:
-			p.held[m.ID] = &h
+			held[m.ID] = &h
 		}
 		list = append(list, h)
 	}
-	return list, changed
+	return held, list, changed
 }
 
 // loops reports whether a machine is down, or about to be started, for the fifth time in a short while.
 func (m *Standing) loops() bool { return m.Loops && !m.Ready && !m.Unheard && !m.asleep() }
 
-// hold keeps a machine down that is held, has it tried again when its time has come, and reports whether it is held.
-func (p *pass) hold(m *Standing) bool {
-	h := p.held[m.ID]
+// actHeld keeps a machine down that is held, or has it tried again when its time has come, and reports whether it is held.
+func (l *look) actHeld(m *Standing) (acts []act, held bool) {
+	h := l.held[m.ID]
 	switch {
 	case h == nil:
-		return false
-	case !p.waits(h.Until()):
-		p.wants = true
-		p.order(m, Try, "it is tried again: "+h.Why)
+		return nil, false
+	case !l.clock.waits(h.Until()):
+		acts = []act{{verb: Try, machine: m, why: "it is tried again: " + h.Why}}
 	case !m.down() || m.Died || !m.Cordoned:
-		p.wants = true
-		p.order(m, Hold, h.Why)
+		acts = []act{{verb: Hold, machine: m, why: h.Why}}
 	}
-	return true
+	return acts, true
 }

@@ -120,28 +120,32 @@ func (h *Head) checkMoves() error {
 	return nil
 }
 
-// moving notes which machines are on their way to another worker: those for which it takes something new, or has the next
-// machine already.
-func (p *pass) moving() {
-	h := p.want.Head
-	for _, list := range p.by {
+// movesUnderWay returns which machines are on their way to which other workers: those for which it takes something new, or has the
+// next machine already.
+func (l *look) movesUnderWay() map[string]cluster.WorkerID {
+	h, out := l.want.Head, map[string]cluster.WorkerID{}
+	if len(h.Moves) == 0 {
+		return out
+	}
+	for _, list := range l.seen.by {
 		for _, m := range list {
-			to := h.MovesTo(p.now, m.ID, m.Worker)
-			if to == "" || !p.comesTo(m, to) {
+			to := h.MovesTo(l.clock.now, m.ID, m.Worker)
+			if to == "" || !l.comesTo(m, to) {
 				continue
 			}
-			p.moves[m.ID] = to
+			out[m.ID] = to
 			at := slices.IndexFunc(h.Moves, func(x MoveTo) bool { return x.Machine == m.ID })
-			p.waits(h.Moves[at].Until)
+			l.clock.waits(h.Moves[at].Until)
 		}
 	}
+	return out
 }
 
 // comesTo reports whether the machine that takes the place of one can come to a worker, or has. Of one that would have to go
 // first the worker must have room now.
-func (p *pass) comesTo(m *Standing, to cluster.WorkerID) bool {
-	places, g := p.want.Places, p.specs[m.Spec]
-	if slices.ContainsFunc(p.by[m.slot()], func(x *Standing) bool { return x.Worker == to && !x.Unheard }) {
+func (l *look) comesTo(m *Standing, to cluster.WorkerID) bool {
+	places, g := l.want.Places, l.aim.specs[m.Spec]
+	if slices.ContainsFunc(l.seen.by[m.slot()], func(x *Standing) bool { return x.Worker == to && !x.Unheard }) {
 		return true
 	}
 	return places == nil || slices.Contains(places.Workers(), to) &&
@@ -149,9 +153,9 @@ func (p *pass) comesTo(m *Standing, to cluster.WorkerID) bool {
 }
 
 // awaited returns the worker that the machine of a slot was to be at which is gone, as it went first; "": there was none.
-func (p *pass) awaited(s Slot) cluster.WorkerID {
-	for i := range p.want.Head.Moves {
-		if m := &p.want.Head.Moves[i]; m.Group == s.Group && m.Index == s.Index && p.now.Before(m.Until) {
+func (l *look) awaited(s Slot) cluster.WorkerID {
+	for i := range l.want.Head.Moves {
+		if m := &l.want.Head.Moves[i]; m.Group == s.Group && m.Index == s.Index && l.clock.now.Before(m.Until) {
 			return m.To
 		}
 	}
@@ -159,12 +163,12 @@ func (p *pass) awaited(s Slot) cluster.WorkerID {
 }
 
 // leaves reports whether a machine must go from its worker: that is emptied, or somebody wants it elsewhere.
-func (p *pass) leaves(m *Standing) bool { return m.Leaves || p.moves[m.ID] != "" }
+func (l *look) leaves(m *Standing) bool { return m.Leaves || l.moves[m.ID] != "" }
 
 // goesTo returns the worker at which the next machine of a slot is to be made, as a move of one of these was asked for; "": none was.
-func (p *pass) goesTo(list []*Standing) cluster.WorkerID {
+func (l *look) goesTo(list []*Standing) cluster.WorkerID {
 	for _, m := range list {
-		if to := p.moves[m.ID]; to != "" {
+		if to := l.moves[m.ID]; to != "" {
 			return to
 		}
 	}

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -73,41 +72,36 @@ func (p *Plan) Changes() bool {
 }
 
 // Foresee says what a steward does for a head that has just been written, with the machines that stand. It changes
-// neither.
+// neither. It is read off what Step finds of each slot (view.does) and what Step orders first.
 func Foresee(now time.Time, want *Want, standing []Standing) Plan {
-	p := newPass(NewSteward(cluster.Term{}), now, want, standing)
-	p.aim()
-	p.notice(standing)
-	p.chooseSlots()
-	p.holds()
-	var out Plan
+	l := newLook(NewSteward(cluster.Term{}), now, want, standing)
+	l.examine()
+	surveys, _ := l.surveyGroups()
+	out := Plan{First: ordersFirst(now, want, standing), Jobs: l.jobsChanged(), Command: want.Head.Command}
 	for i := range want.Release.Groups {
-		out.Groups = append(out.Groups, p.plan(p.goal[want.Release.Groups[i].Name]))
+		for _, s := range surveys {
+			if s.goal.group.Name == want.Release.Groups[i].Name {
+				out.Groups = append(out.Groups, l.planOf(s))
+			}
+		}
 	}
-	gone := map[string]*GroupPlan{}
-	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
-		if p.goal[slot.Group] != nil {
+	for _, slot := range l.unwanted() { // of groups that go
+		if l.aim.goal[slot.Group] != nil {
 			continue
 		}
-		g := gone[slot.Group]
-		if g == nil {
-			g = &GroupPlan{Name: slot.Group}
-			gone[slot.Group] = g
+		if g := len(out.Groups) - 1; g < 0 || out.Groups[g].Name != slot.Group {
+			out.Groups = append(out.Groups, GroupPlan{Name: slot.Group})
 		}
-		g.destroy(p.by[slot], slot.String()+" is not wanted any more")
+		g := &out.Groups[len(out.Groups)-1]
+		g.destroy(l.seen.by[slot], notWanted(slot))
 		g.Now, g.Most = len(g.Replicas), len(g.Replicas)
 	}
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		out.Groups = append(out.Groups, *gone[name])
-	}
-	out.First = first(now, want, standing)
 	for i := range out.First {
 		if o := &out.First[i]; o.Yields {
 			out.why(o)
 		}
 	}
-	out.Jobs, out.Command = p.jobsChanged(), want.Head.Command
-	out.Runs = p.runsAhead(out.Jobs, out.Command)
+	out.Runs = l.runsAhead(out.Jobs, out.Command)
 	return out
 }
 
@@ -123,105 +117,111 @@ func (p *Plan) why(o *Order) {
 }
 
 // runsAhead returns an order for the release's command and for a run of each job of a list.
-func (p *pass) runsAhead(jobs []string, command bool) (out []Order) {
+func (l *look) runsAhead(jobs []string, command bool) (out []Order) {
+	goal := l.aim.goal
 	add := func(to *side, kind machine.Run) {
-		r := p.ofRun(to, kind, 0)
-		out = append(out, Order{Verb: Make, Machine: RunID(p.want.App, &r, cluster.Term{}), Replica: r})
+		r := ofRun(to, kind, 0)
+		out = append(out, Order{Verb: Make, Machine: RunID(l.want.App, &r, cluster.Term{}), Replica: r})
 	}
 	if command {
-		add(p.goal[p.want.Release.commandGroup().Name], machine.RunCommand)
+		add(goal[l.want.Release.commandGroup().Name], machine.RunCommand)
 	}
 	for _, name := range jobs {
-		if p.isJob(p.goal, name) && !p.goal[name].off {
-			add(p.goal[name], machine.RunScheduled)
+		if isJob(goal, name) && !l.want.Head.isOff(goal[name].group) {
+			add(goal[name], machine.RunScheduled)
 		}
 	}
 	return out
 }
 
 // jobsChanged lists the jobs that run otherwise than before the rollout, or that only one of the two releases has.
-func (p *pass) jobsChanged() (names []string) {
+func (l *look) jobsChanged() (names []string) {
 	differ := func(in, than map[string]*side) {
 		for name := range in {
-			if p.isJob(in, name) && !slices.Contains(names, name) && !(p.isJob(than, name) &&
+			if isJob(in, name) && !slices.Contains(names, name) && !(isJob(than, name) &&
 				in[name].spec == than[name].spec && reflect.DeepEqual(in[name].group.Cron, than[name].group.Cron)) {
 				names = append(names, name)
 			}
 		}
 	}
-	differ(p.goal, p.old)
-	differ(p.old, p.goal)
+	differ(l.aim.goal, l.aim.old)
+	differ(l.aim.old, l.aim.goal)
 	slices.Sort(names)
 	return names
 }
 
-// plan says what becomes of a group of the release.
-func (p *pass) plan(to *side) GroupPlan {
-	g := to.group
+// planOf says what becomes of a group of the release: of each slot what the steward does with it.
+func (l *look) planOf(s *survey) GroupPlan {
+	to, g, old := s.goal, s.goal.group, s.old
 	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.Order(), Wanted: to.n}
-	p.lose(to)
-	created, doubled, leaves := 0, 0, false
-	for _, index := range to.slots {
-		slot := Slot{g.Name, index}
-		of, others := p.split(slot, to)
-		r := ReplicaPlan{Slot: slot, Does: Create, Why: "it has no machine"}
-		switch {
-		case len(of) > 0:
-			r.Does, r.Machine, r.Worker, r.Why = Keep, of[0].ID, of[0].Worker, ""
-			out.Replicas = append(out.Replicas, r)
-			out.destroy(append(of[1:], others...), "another machine stands for "+slot.String())
-			continue
-		case len(others) > 0:
-			r.Does, r.Why = p.differs(others[0], to)
-			r.Machine, r.Worker = others[0].ID, others[0].Worker
+	created, doubled := 0, 0
+	two, _ := g.surge(to.n)
+	for i := range s.views {
+		v := &s.views[i]
+		out.Replicas = append(out.Replicas, l.planOfSlot(v, s))
+		switch v.does() {
+		case Keep:
+			out.destroy(append(slices.Clone(v.of[1:]), v.others...), "another machine stands for "+v.slot.String())
+		case Renew:
 			doubled++
-			leaves = leaves || slices.ContainsFunc(others, p.leaves)
+			out.destroy(v.others[1:], "another machine stands for "+v.slot.String())
+			if old != nil && slices.ContainsFunc(v.others, l.leaves) {
+				before, _ := old.group.surge(old.n) // it may be made as before, by the update of the release before
+				two = max(two, before)
+			}
 		default:
 			created++
-			if silent := g.Silent(p.want.Workers); len(silent) > 0 {
-				r.Why = Awaits(slot, silent)
-			}
-			if old := p.old[g.Name]; old != nil && old.has[index] { // it may be made as before, and then be replaced
+			if old != nil && old.has[v.slot.Index] { // it may be made as before, and then be replaced
 				doubled++
 			}
 		}
-		out.Replicas = append(out.Replicas, r)
-		if len(others) > 1 {
-			out.destroy(others[1:], "another machine stands for "+slot.String())
+	}
+	for slot, list := range l.seen.by {
+		if slot.Group == g.Name {
+			out.Now += len(list)
 		}
 	}
-	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
-		if slot.Group != g.Name {
-			continue
-		}
-		out.Now += len(p.by[slot])
-		if !to.has[slot.Index] {
-			out.destroy(p.by[slot], slot.String()+" is not wanted any more")
+	for _, slot := range l.unwanted() {
+		if slot.Group == g.Name {
+			out.destroy(l.seen.by[slot], notWanted(slot))
 		}
 	}
-	if old := p.old[g.Name]; old != nil && to.changed {
+	if old != nil && to.changed {
 		for step := range g.steps() {
 			out.Canary = append(out.Canary, g.newAt(step, to.n))
 		}
 	}
-	two, _ := g.surge(to.n)
-	if old := p.old[g.Name]; old != nil && leaves { // it may be made as before, by the update of the release before
-		before, _ := old.group.surge(old.n)
-		two = max(two, before)
-	}
 	out.Most = out.Now + created + min(two, doubled)
 	return out
+}
+
+// planOfSlot says what becomes of a slot, and why.
+func (l *look) planOfSlot(v *view, s *survey) ReplicaPlan {
+	r := ReplicaPlan{Slot: v.slot, Does: v.does()}
+	switch r.Does {
+	case Keep:
+		r.Machine, r.Worker = v.of[0].ID, v.of[0].Worker
+	case Renew:
+		r.Machine, r.Worker = v.others[0].ID, v.others[0].Worker
+		r.Does, r.Why = l.differs(v.others[0], s.goal)
+	default:
+		r.Why = "it has no machine"
+		if silent := s.goal.group.Silent(l.want.Workers); len(silent) > 0 {
+			r.Why = Awaits(v.slot, silent)
+		}
+	}
+	return r
 }
 
 // maxNames bounds how many bytes of the names of secrets a sentence says.
 const maxNames = 120
 
 // differs says why a machine does not stay.
-func (p *pass) differs(m *Standing, to *side) (Does, string) {
-	old := p.old[to.group.Name]
+func (l *look) differs(m *Standing, to *side) (Does, string) {
+	old := l.aim.old[to.group.Name]
 	switch {
 	case m.Spec == to.spec && !m.Leaves:
-		return Move, fmt.Sprintf("somebody wants it at worker %s", p.moves[m.ID])
+		return Move, fmt.Sprintf("somebody wants it at worker %s", l.moves[m.ID])
 	case m.Spec == to.spec:
 		return Move, "its machine must go from its worker"
 	case old == nil || m.Spec != old.spec:
@@ -232,7 +232,7 @@ func (p *pass) differs(m *Standing, to *side) (Does, string) {
 	case !old.group.alike(to.group):
 		return Renew, "its machine is of another release"
 	}
-	next, before := p.want.Release, p.want.Before
+	next, before := l.want.Release, l.want.Before
 	if names := next.changed(before, to.group); len(names) > 0 && before.Keys != nil {
 		return Restart, "it reads secrets that changed: " + fault.Clip(strings.Join(names, ", "), maxNames)
 	}
@@ -249,11 +249,11 @@ func (g *GroupPlan) destroy(list []*Standing, why string) {
 	}
 }
 
-// mostLooks bounds the looks of first: each but the last orders something or is answered.
+// mostLooks bounds the looks of ordersFirst: each but the last orders something or is answered.
 const mostLooks = 1000
 
-// first has a steward look until it waits for a machine to be ready, and returns what it ordered.
-func first(now time.Time, want *Want, standing []Standing) (out []Order) {
+// ordersFirst has a steward look until it waits for a machine to be ready, and returns what it ordered.
+func ordersFirst(now time.Time, want *Want, standing []Standing) (out []Order) {
 	release, wants := *want.Release, *want
 	release.Groups = slices.Clone(release.Groups)
 	for i := range release.Groups {

@@ -70,56 +70,61 @@ type failure struct {
 }
 
 // failing returns why the machine that a rollout has made for a slot, or is to make, makes it fail; nil: it does not.
-func (p *pass) failing(v *view, to *side) *Failure {
-	if !p.judged || !to.changed {
+func (l *look) failing(v *view, to *side) *Failure {
+	if !l.course.judged() || !to.changed {
 		return nil
 	}
-	f := Failure{Group: v.slot.Group, Index: v.slot.Index}
-	late, w := p.late(v.slot, to), p.slots[v.slot]
+	f := &Failure{Group: v.slot.Group, Index: v.slot.Index}
+	late := l.late(v.slot, to)
 	if len(v.of) == 0 {
-		return p.unmade(v, to, w, late)
+		f.Why = l.whyUnmade(v, to, late)
+	} else {
+		f.Machine, f.Why = v.of[0].ID, l.whyUseless(v, to, late)
 	}
-	m := v.of[0]
-	f.Machine = m.ID
-	switch h := p.held[m.ID]; {
-	case h != nil:
-		f.Why = h.Why
-	case m.Died && m.State == machine.Failed, m.Deaths > p.machine(m.ID).deaths: // not by its worker, see StopAfter
-		f.Why = fmt.Sprintf("machine %s of worker %s ended by itself", m.ID, m.Worker)
-		if m.Ended != "" {
-			f.Why += ": " + m.Ended
-		}
-	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
-		f.Why = fmt.Sprintf("machine %s of worker %s was not ready within %v", m.ID, m.Worker, to.group.deadline())
-		if m.Unfit != "" {
-			f.Why += ": " + m.Unfit
-		}
-	case late && !v.ok && p.machine(m.ID).breaks != "":
-		f.Why = fmt.Sprintf("machine %s of worker %s was not ready for %v without a break within %v: %s", m.ID,
-			m.Worker, to.group.minUp(), to.group.deadline(), p.machine(m.ID).breaks)
-	default:
+	if f.Why == "" {
 		return nil
 	}
-	return p.fail(&f, to)
+	return f
 }
 
-// unmade returns why a slot that has no machine makes the rollout fail: none could be made in time, or none ever can.
-func (p *pass) unmade(v *view, to *side, w *slotWork, late bool) *Failure {
-	f := Failure{Group: v.slot.Group, Index: v.slot.Index}
-	switch {
-	case p.unfilled(v, to):
-		return nil
-	case w != nil && w.why != nil && w.spec == to.spec && w.failures >= finalTries && final(w.why):
-		f.Why = fmt.Sprintf("no machine can be made for %s: %v", v.slot, w.why)
-	case !late:
-		return nil
-	default:
-		f.Why = fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())
-		if w.why != nil {
-			f.Why += ": " + w.why.Error()
-		}
+// whyUseless says why the first machine of a slot makes the rollout fail; "": it does not.
+func (l *look) whyUseless(v *view, to *side, late bool) (why string) {
+	m := v.of[0]
+	w, name, reason := l.memory.machine(m.ID), fmt.Sprintf("machine %s of worker %s", m.ID, m.Worker), ""
+	switch h := l.held[m.ID]; {
+	case h != nil:
+		return h.Why
+	case m.Died && m.State == machine.Failed, m.Deaths > w.deaths: // not by its worker, see StopAfter
+		why, reason = name+" ended by itself", m.Ended
+	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
+		why, reason = fmt.Sprintf("%s was not ready within %v", name, to.group.deadline()), m.Unfit
+	case late && !v.ok && w.breaks != "":
+		why, reason = fmt.Sprintf("%s was not ready for %v without a break within %v", name, to.group.minUp(),
+			to.group.deadline()), w.breaks
 	}
-	return p.fail(&f, to)
+	if reason != "" {
+		why += ": " + reason
+	}
+	return why
+}
+
+// whyUnmade says why a slot that has no machine makes the rollout fail: none could be made in time, or none ever can. "": it does
+// not.
+func (l *look) whyUnmade(v *view, to *side, late bool) string {
+	w := l.memory.slots[v.slot]
+	switch {
+	case l.unfilled(v, to):
+		return ""
+	case w != nil && w.why != nil && w.spec == to.spec && w.failures >= finalTries && final(w.why):
+		return fmt.Sprintf("no machine can be made for %s: %v", v.slot, w.why)
+	case !late:
+		return ""
+	}
+	why := fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())
+	if w.why != nil {
+		why += ": " + w.why.Error()
+	}
+	return why
 }
 
 // finalTries is how often a machine must have been refused for a reason that does not pass by itself.
@@ -132,127 +137,126 @@ func final(err error) bool {
 }
 
 // late reports whether a slot has waited for longer for a machine of use than it may.
-func (p *pass) late(s Slot, to *side) bool {
-	w := p.slots[s]
-	return w != nil && !w.began.IsZero() && w.beganFor == to.spec && !p.waits(w.began.Add(to.group.deadline()))
+func (l *look) late(s Slot, to *side) bool {
+	w := l.memory.slots[s]
+	return w != nil && !w.began.IsZero() && w.beganFor == to.spec && !l.clock.waits(w.began.Add(to.group.deadline()))
 }
 
-func (p *pass) fail(f *Failure, to *side) *Failure {
-	f.Why = fault.Clip(f.Why, maxReason)
-	p.fails = append(p.fails, failure{*f, to.group.onFailure()})
-	return f
-}
-
-// judge decides what becomes of the rollout.
-func (p *pass) judge() {
-	if !p.open || p.blocked {
-		return
+// judge decides what becomes of the rollout, of which these replicas fail, and all groups have come so far.
+func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
+	c := &l.course
+	if !c.open || c.blocked {
+		return t
 	}
-	steps := 0
-	for name, to := range p.goal {
-		if p.old[name] != nil {
-			steps = max(steps, len(to.group.steps()))
-		}
-	}
-	switch next := p.progress; {
-	case p.judged && p.failed(&next):
-		p.tell(next)
-	case p.progress.Step < steps && !p.progress.Undo:
-		p.steps()
-	case p.wholly() && !p.leftover() && p.under == p.ofRuns: // what is under way may yet bring a machine
+	next, failed := l.fail(fails)
+	switch {
+	case c.judged() && failed:
+		d.tellProgress(next)
+	case c.progress.Step < l.stepsOfCanary() && !c.progress.Undo:
+		return l.passStep(d, all.short)
+	case all.whole && !l.leftover() && l.memory.under == l.memory.ofRuns: // what is under way may yet bring a machine
+		next = c.progress
 		next.State = Done
-		if len(p.fails) > 0 {
-			next.Failed, next.Why = p.reasons(), p.why()
+		if len(fails) > 0 {
+			next.Failed, next.Why = reasons(fails), whyOf(fails)
 		}
-		p.tell(next)
+		d.tellProgress(next)
 	}
+	return t
+}
+
+// stepsOfCanary returns how many steps the longest canary of the rollout has.
+func (l *look) stepsOfCanary() (n int) {
+	for name, to := range l.aim.goal {
+		if l.aim.old[name] != nil {
+			n = max(n, len(to.group.steps()))
+		}
+	}
+	return n
 }
 
 // leftover reports whether there are machines that are not wanted, and that can be removed.
-func (p *pass) leftover() bool {
-	for slot, list := range p.by {
-		if !p.wanted[slot] && slices.ContainsFunc(list, func(m *Standing) bool { return !m.Unheard }) {
-			return true
-		}
-	}
-	return false
+func (l *look) leftover() bool {
+	return slices.ContainsFunc(l.unwanted(), func(slot Slot) bool {
+		return slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool { return !m.Unheard })
+	})
 }
 
-// failed decides what becomes of a rollout for what has failed, and reports whether that is anything new.
-func (p *pass) failed(next *Progress) bool {
+// fail returns what becomes of the rollout for what has failed; false: it goes on.
+func (l *look) fail(fails []failure) (next Progress, failed bool) {
 	then := OnFailure("")
-	for _, f := range p.fails {
+	for _, f := range fails {
 		if then == "" || then == GoOn || f.then == Undo {
 			then = f.then
 		}
 	}
+	next = l.course.progress
 	if then == "" || then == GoOn {
-		return false
+		return next, false
 	}
-	why := p.why()
+	why := whyOf(fails)
 	switch {
-	case p.progress.Undo:
-		next.State, why = Paused, "it was undone ("+p.progress.Why+"), and then "+why
-	case then == Undo && p.want.Before != nil:
+	case next.Undo:
+		next.State, why = Paused, "it was undone ("+next.Why+"), and then "+why
+	case then == Undo && l.want.Before != nil:
 		next.Undo, next.Step = true, 0
 	case then == Undo:
 		next.State, why = Paused, why+"; there is no release to go back to"
 	default:
 		next.State = Paused
 	}
-	next.Why, next.Failed = fault.Clip(why, maxReason), p.reasons()
-	return true
+	next.Why, next.Failed = fault.Clip(why, maxReason), reasons(fails)
+	return next, true
 }
 
-// why is why the rollout failed, in one sentence.
-func (p *pass) why() string {
-	if n := len(p.fails) - 1; n > 0 {
-		return fmt.Sprintf("%s (and %d more replicas failed)", p.fails[0].Why, n)
+// whyOf says why the rollout failed, in one sentence.
+func whyOf(fails []failure) string {
+	if n := len(fails) - 1; n > 0 {
+		return fmt.Sprintf("%s (and %d more replicas failed)", fails[0].Why, n)
 	}
-	return p.fails[0].Why
+	return fails[0].Why
 }
 
-func (p *pass) reasons() (out []Failure) {
-	for _, f := range p.fails[:min(len(p.fails), maxFailed)] {
+func reasons(fails []failure) (out []Failure) {
+	for _, f := range fails[:min(len(fails), maxFailed)] {
 		out = append(out, f.Failure)
 	}
 	return out
 }
 
-// steps lets a canary go on to its next step, once the one that it is at is over.
-func (p *pass) steps() {
-	if !p.judged || p.short {
-		p.Steward.stage.reached = time.Time{}
-		return
+// passStep lets a canary go on to its next step, once the one that it is at is over. short is that this is not reached yet.
+func (l *look) passStep(d *docket, short bool) (t todo) {
+	at := &l.memory.stage.reached
+	if !l.course.judged() || short {
+		*at = time.Time{}
+		return t
 	}
-	if p.stage.reached.IsZero() {
-		p.Steward.stage.reached = p.now
+	if at.IsZero() {
+		*at = l.clock.now
 	}
-	at, timed, last := p.progress.Step, true, time.Duration(0)
-	for name, to := range p.goal {
-		steps := to.group.steps()
-		if p.old[name] == nil || at >= len(steps) {
-			continue
-		}
-		if steps[at].For == nil {
-			timed = false
-			continue
-		}
-		last = max(last, steps[at].For.Duration)
+	step := l.course.progress.Step
+	lasts, timed := l.lastsFor(step)
+	if l.want.Head.Promoted <= step && (!timed || l.clock.waits(at.Add(lasts))) {
+		return todo{waits: timed}
 	}
-	if p.want.Head.Promoted <= at && (!timed || p.waits(p.stage.reached.Add(last))) {
-		p.wants = p.wants || timed
-		return
-	}
-	next := p.progress
+	next := l.course.progress
 	next.Step++
-	p.tell(next)
+	d.tellProgress(next)
+	return t
 }
 
-// tell has the rollout's progress written.
-func (p *pass) tell(next Progress) {
-	next.At = p.now.UTC()
-	if p.out.Tell = p.begun(); p.out.Tell {
-		p.progress = next
+// lastsFor returns how long a step of the rollout's canaries lasts; false: until it is promoted.
+func (l *look) lastsFor(step int) (lasts time.Duration, timed bool) {
+	timed = true
+	for name, to := range l.aim.goal {
+		steps := to.group.steps()
+		switch {
+		case l.aim.old[name] == nil || step >= len(steps):
+		case steps[step].For == nil:
+			timed = false
+		default:
+			lasts = max(lasts, steps[step].For.Duration)
+		}
 	}
+	return lasts, timed
 }

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -110,126 +109,116 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	}
 }
 
-// part parts runs from the machines that are kept up.
-func (p *pass) part(standing []Standing) {
-	p.runs, p.reported = map[string][]*Standing{}, map[string]bool{}
-	p.standing = slices.DeleteFunc(slices.Clone(standing), func(m Standing) bool { return m.Run != "" })
-	for i := range standing {
-		m := &standing[i]
-		p.reported[m.ID] = p.reported[m.ID] || m.Run != ""
-		switch gone := m.State == machine.Destroyed || p.removed(p.now, m.ID); {
-		case m.Run == machine.RunCommand && !gone:
-			p.commands = append(p.commands, m)
-		case m.Run != "" && !gone && !m.goes():
-			p.runs[m.Group] = append(p.runs[m.Group], m)
-		}
+// runJobs sees to the groups that run at times, and returns which of their times are settled. A pause of the rollout does not hold
+// them up.
+func (l *look) runJobs(d *docket) map[string]Ran {
+	in := l.aim.goal
+	if l.course.blocked {
+		in = l.aim.old
 	}
-	for _, list := range p.runs {
-		slices.SortFunc(list, func(a, b *Standing) int {
-			return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Worker, b.Worker))
-		})
-	}
-}
-
-// jobs sees to the groups that run at times. A pause of the rollout does not hold them up.
-func (p *pass) jobs() {
-	in := p.goal
-	if p.blocked {
-		in = p.old
-	}
-	p.ran = maps.Clone(p.want.Runs)
-	for name := range p.ran {
-		if !p.isJob(p.goal, name) && !p.isJob(p.old, name) {
-			delete(p.ran, name) // with the next word
-		}
-	}
+	ran := maps.Clone(l.want.Runs)
+	maps.DeleteFunc(ran, func(name string, _ Ran) bool { // with the next word
+		return !isJob(l.aim.goal, name) && !isJob(l.aim.old, name)
+	})
 	for _, name := range slices.Sorted(maps.Keys(in)) {
-		if p.isJob(in, name) {
-			p.job(in[name])
+		if !isJob(in, name) {
+			continue
 		}
+		was, known := ran[name]
+		r, changed := l.runJob(d, in[name], was, known)
+		if !changed {
+			continue
+		}
+		if ran == nil {
+			ran = map[string]Ran{}
+		}
+		r.Skipped = fault.Clip(r.Skipped, maxReason)
+		ran[name] = r
+		d.tell()
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.runs)) {
+	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) {
 		keep := 0 // of a group that is gone
-		if p.isJob(in, name) {
+		if isJob(in, name) {
 			keep = in[name].group.Cron.keep()
 		}
-		p.tidy(p.runs[name], keep)
+		d.give(tidyRuns(l.seen.runs[name], keep))
 	}
+	return ran
 }
 
-func (p *pass) isJob(in map[string]*side, name string) bool {
+func isJob(in map[string]*side, name string) bool {
 	return in[name] != nil && in[name].group.Cron != nil
 }
 
-// tidy removes runs that have ended but for the newest, and those whose worker is being emptied.
-func (p *pass) tidy(runs []*Standing, keep int) {
+// isOff reports whether a job is turned off.
+func (h *Head) isOff(job *Group) bool { return h.Count(job) == 0 }
+
+// tidyRuns removes runs that have ended but for the newest, and those whose worker is being emptied.
+func tidyRuns(runs []*Standing, keep int) (t todo) {
 	for _, m := range runs {
 		if !m.Over() {
 			continue
 		}
 		if keep--; keep < 0 || m.Leaves {
-			p.remove(m, "it has ended, and newer runs are kept")
+			t.remove(m, "it has ended, and newer runs are kept")
 		}
 	}
+	return t
 }
 
-// settle has all know what became of the times of a job.
-func (p *pass) settle(group string, r Ran) {
-	if p.ran == nil {
-		p.ran = map[string]Ran{}
+// runJob sees to one job, of which was is settled. It returns what is settled then, and whether that is anything new.
+func (l *look) runJob(d *docket, to *side, was Ran, known bool) (r Ran, changed bool) {
+	g := to.group
+	w := l.memory.run(g.Name, machine.RunScheduled)
+	r = l.settledTimes(g, was, known)
+	if known && w.made > r.At {
+		r.At, r.Skipped = w.made, ""
 	}
-	r.Skipped = fault.Clip(r.Skipped, maxReason)
-	p.ran[group] = r
-	p.out.Tell = p.begun() || p.out.Tell
+	switch {
+	case !known || r != was:
+		return r, true
+	case w.making:
+		d.give(todo{waits: true})
+	case !l.want.Head.isOff(g):
+		return l.runDue(d, to, r, w)
+	}
+	return r, false
 }
 
-// job sees to one job.
-func (p *pass) job(to *side) {
-	g, h := to.group, p.want.Head
-	r, known := p.ran[g.Name]
-	was := r
-	switch rule := g.Cron.rule(); {
+// settledTimes returns which times of a job are settled as far as its rule and its machines say that.
+func (l *look) settledTimes(g *Group, r Ran, known bool) Ran {
+	h := l.want.Head
+	switch rule, off := g.Cron.rule(), h.isOff(g); {
 	case !known || r.Rule != rule: // what was before it is not made up for
-		r = Ran{At: max(r.At, Minute(h.began())), Rule: rule, Off: to.off}
-	case r.Off && !to.off:
+		r = Ran{At: max(r.At, Minute(h.began())), Rule: rule, Off: off}
+	case r.Off && !off:
 		r.Off, r.At = false, max(r.At, Minute(h.At))
 	default:
-		r.Off = to.off
+		r.Off = off
 	}
-	for _, m := range p.runs[g.Name] {
+	for _, m := range l.seen.runs[g.Name] {
 		if m.Run == machine.RunScheduled && m.Epoch > r.At {
 			r.At, r.Skipped = m.Epoch, ""
 		}
 	}
-	w := p.run(g.Name, machine.RunScheduled)
-	if known && w.made > r.At {
-		r.At, r.Skipped = w.made, ""
-	}
-	if !known || r != was {
-		p.settle(g.Name, r)
-		return
-	}
-	if w.making {
-		p.wants = true
-	} else if !to.off {
-		p.due(to, r, w)
-	}
+	return r
 }
 
-// due starts what is due of a job, once: of several times that were missed the newest.
-func (p *pass) due(to *side, r Ran, w *runWork) {
+// runDue starts what is due of a job, once: of several times that were missed the newest. It returns what is settled then, and
+// whether that is anything new.
+func (l *look) runDue(d *docket, to *side, r Ran, w *runWork) (next Ran, changed bool) {
 	g, c := to.group, to.group.Cron
-	at := p.schedule(c)
+	at := l.memory.schedule(c)
 	if at == nil { // a newer souk took it in, or one that knows more zones
-		return
+		return r, false
 	}
 	first := at.Next(r.Time())
-	if first.IsZero() || p.waits(first) {
-		return
+	if first.IsZero() || l.clock.waits(first) {
+		return r, false
 	}
-	oldest := p.now.Add(-c.startWithin())
+	oldest := l.clock.now.Add(-c.startWithin())
 	last := time.Time{}
-	for t := at.Next(later(r.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(p.now); t = at.Next(t) {
+	for t := at.Next(later(r.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(l.clock.now); t = at.Next(t) {
 		last = t
 	}
 	if last.IsZero() {
@@ -238,35 +227,43 @@ func (p *pass) due(to *side, r Ran, w *runWork) {
 		if w.why != nil {
 			r.Skipped += ": " + w.why.Error()
 		}
-		p.settle(g.Name, r)
-		return
+		return r, true
 	}
-	p.wants = true
-	for _, m := range p.runs[g.Name] {
-		switch on := p.goesOn(m, g); {
-		case on && c.overlap() == Forbid:
-			r.At, r.Skipped = Minute(last), fmt.Sprintf("nothing was started at %s, as machine %s of worker %s was "+
-				"still running (overlap = %s)", last.Format(time.RFC3339), m.ID, m.Worker, Forbid)
-			p.settle(g.Name, r)
-			return
-		case on && c.overlap() == ReplaceThat:
-			p.order(m, Hold, "the next run is due, and takes its place")
-			return
+	t, skipped := l.makeWay(g, last)
+	t.waits = true
+	d.give(t)
+	switch text := notYet(last, w); {
+	case skipped != "":
+		r.At, r.Skipped = Minute(last), skipped
+	case len(t.acts) > 0:
+		return r, false
+	case text != "" && text != r.Skipped:
+		r.Skipped = text
+	case d.startRun(ofRun(to, machine.RunScheduled, Minute(last)), g, w):
+		r.At, r.Skipped = Minute(last), ""
+	default:
+		return r, false
+	}
+	return r, true
+}
+
+// makeWay has a run that goes on stopped where the next one, which is due, takes its place, or one that has ended removed where that
+// needs its volume. skipped is why the next one is left out.
+func (l *look) makeWay(g *Group, due time.Time) (t todo, skipped string) {
+	for _, m := range l.seen.runs[g.Name] {
+		switch on, overlap := l.goesOn(m, g), g.Cron.overlap(); {
+		case on && overlap == Forbid:
+			return t, fmt.Sprintf("nothing was started at %s, as machine %s of worker %s was "+
+				"still running (overlap = %s)", due.Format(time.RFC3339), m.ID, m.Worker, Forbid)
+		case on && overlap == ReplaceThat:
+			t.do(Hold, m, "the next run is due, and takes its place")
+			return t, ""
 		case !on && len(g.Config.Mounts) > 0: // it has the volume
-			p.remove(m, "the next run is due, and needs its volume")
-			return
+			t.remove(m, "the next run is due, and needs its volume")
+			return t, ""
 		}
 	}
-	if text := notYet(last, w); text != "" && text != r.Skipped {
-		r.Skipped = text
-		p.settle(g.Name, r)
-		return
-	}
-	replica := p.ofRun(to, machine.RunScheduled, Minute(last))
-	if p.startRun(replica, g, w) {
-		r.At, r.Skipped = replica.Epoch, ""
-		p.settle(g.Name, r)
-	}
+	return t, ""
 }
 
 // notYet says why what is due could not be started so far; "": it was not tried.
@@ -279,46 +276,47 @@ func notYet(due time.Time, w *runWork) string {
 }
 
 // schedule returns when a job is due; nil: its rule cannot be read.
-func (p *pass) schedule(c *Cron) *cron.Schedule {
+func (s *Steward) schedule(c *Cron) *cron.Schedule {
 	rule := c.rule()
-	if s, read := p.schedules[rule]; read {
-		return s
+	if at, read := s.schedules[rule]; read {
+		return at
 	}
-	if len(p.schedules) >= MaxGroups { // of releases that were before
-		clear(p.schedules)
+	if len(s.schedules) >= MaxGroups { // of releases that were before
+		clear(s.schedules)
 	}
-	s, err := cron.Parse(c.Schedule, c.Zone)
+	at, err := cron.Parse(c.Schedule, c.Zone)
 	if err != nil {
-		s = nil
+		at = nil
 	}
-	p.schedules[rule] = s
-	return s
+	s.schedules[rule] = at
+	return at
 }
 
 // goesOn reports whether a run is not over, as far as the group waits for one whose worker is not heard.
-func (p *pass) goesOn(m *Standing, g *Group) bool {
-	if m.Unheard && g.Lost() != Never && !p.waits(m.Silent.Add(g.LostWithin(p.want.LostAfter))) {
+func (l *look) goesOn(m *Standing, g *Group) bool {
+	if m.Unheard && g.Lost() != Never && !l.clock.waits(m.Silent.Add(g.LostWithin(l.want.LostAfter))) {
 		return false
 	}
 	return !m.Over()
 }
 
-func (p *pass) ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
+func ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
 	return machine.Replica{Group: to.group.Name, Epoch: epoch, Spec: to.spec, Release: to.release, Run: kind,
 		StopAfter: to.group.stopAfter()}
 }
 
 // startRun orders the machine of a run once no other can have made it, and reports whether one has.
-func (p *pass) startRun(r machine.Replica, g *Group, w *runWork) (has bool) {
-	p.wants = true
-	if w.making || p.waits(w.at) || p.full() || !p.begun() {
+func (d *docket) startRun(r machine.Replica, g *Group, w *runWork) (has bool) {
+	d.give(todo{waits: true})
+	if w.making || d.look.clock.waits(w.at) || d.full() || !d.begun() {
 		return false
 	}
-	id := RunID(p.want.App, &r, p.term)
-	ok, has := p.fresh(g, &r, r.Run == machine.RunCommand, w)
+	id := RunID(d.look.want.App, &r, d.look.memory.term)
+	ok, has := d.fresh(g, &r, w)
 	if has || !ok {
 		return has
 	}
-	p.out.Orders = append(p.out.Orders, Order{Verb: Make, Term: p.term, Machine: id, Replica: r, Why: "it is due"})
+	d.out.Orders = append(d.out.Orders, Order{Verb: Make, Term: d.look.memory.term, Machine: id, Replica: r,
+		Why: "it is due"})
 	return false
 }

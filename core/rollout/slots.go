@@ -123,32 +123,32 @@ func sorted(by map[int]*filled) []filled {
 
 // chooseSlots says which slots of each group are wanted. As long as so many are, they are the same: a slot whose machine goes
 // first has none for a while. Those that were wanted before the rollout are among them, or the other way round.
-func (p *pass) chooseSlots() {
+func (l *look) chooseSlots() {
 	all := map[string]map[int]*filled{}
-	for slot, list := range p.by {
+	for slot, list := range l.seen.by {
 		if all[slot.Group] == nil {
 			all[slot.Group] = map[int]*filled{}
 		}
-		s, to := &filled{index: slot.Index}, p.goal[slot.Group]
+		s, to := &filled{index: slot.Index}, l.aim.goal[slot.Group]
 		for _, m := range list {
-			s.enter(m, specOf(to), p.removing(m))
+			s.enter(m, specOf(to), l.removing(m))
 		}
-		s.fresh = s.fresh || to != nil && p.makes(slot, to)
+		s.fresh = s.fresh || to != nil && l.makes(slot, to)
 		all[slot.Group][slot.Index] = s
 	}
-	maps.DeleteFunc(p.chosen, func(name string, _ []int) bool { return p.goal[name] == nil })
-	for name, to := range p.goal {
-		list, before := sorted(all[name]), p.old[name]
-		if len(p.chosen[name]) != to.n {
-			p.chosen[name] = fill(stay(list, to.n), to.n)
+	maps.DeleteFunc(l.memory.chosen, func(name string, _ []int) bool { return l.aim.goal[name] == nil })
+	for name, to := range l.aim.goal {
+		list, before := sorted(all[name]), l.aim.old[name]
+		if len(l.memory.chosen[name]) != to.n {
+			l.memory.chosen[name] = fill(stay(list, to.n), to.n)
 		}
-		to.take(p.chosen[name], all[name])
+		to.take(l.memory.chosen[name], all[name])
 		if before != nil {
 			before.take(around(to.slots, list, before.n), nil)
 		}
 	}
-	for name, to := range p.old {
-		if p.goal[name] == nil {
+	for name, to := range l.aim.old {
+		if l.aim.goal[name] == nil {
 			to.take(fill(stay(sorted(all[name]), to.n), to.n), nil)
 		}
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -265,49 +266,60 @@ func (s *Steward) Term() cluster.Term { return s.term }
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
-	p := newPass(s, now, want, standing)
+	l := newLook(s, now, want, standing)
 	s.rivalry.app = want.App
-	known := make(map[string]bool, len(standing))
-	for i := range standing {
-		known[standing[i].ID] = true
+	l.heedLaterTerms()
+	l.followRollout()
+	if l.awaitsRelease() {
+		return Next{Held: want.Held, Unmade: want.Unmade, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs,
+			Busy: s.under > 0}
 	}
-	for i := range p.standing {
-		m := &p.standing[i]
-		if t := m.Epoch >> epochBits; t > s.term.Number { // a steward of a later term was here
+	d := &docket{look: l}
+	var changed bool
+	if d.out.Held, changed = l.examine(); changed {
+		d.tell()
+	}
+	s.fence.note(l.seen.kept, want.Workers)
+	d.out.Scaled = l.scaleGroups(d)
+	d.give(l.tidyCommands())
+	d.give(l.runCommand(d))
+	d.out.Runs = l.runJobs(d)
+	fails, all := l.decideGroups(d)
+	d.give(l.removeUnwanted(all.whole))
+	d.give(l.judge(d, fails, all))
+	d.out.Unmade = l.tellUnmade(d)
+	s.forget(now, standing, l)
+	return d.close()
+}
+
+// heedLaterTerms ends the steward's term where a steward of a later one was here.
+func (l *look) heedLaterTerms() {
+	s := l.memory
+	for i := range l.seen.kept {
+		if t := l.seen.kept[i].Epoch >> epochBits; t > s.term.Number {
 			if !s.term.IsZero() {
-				s.rivalry.outbid(now)
+				s.rivalry.outbid(l.clock.now)
 			}
 			s.over(t)
 		}
 	}
-	p.aim()
-	if p.open && want.Head.Before != nil && want.Before == nil { // that release is about to come from another member
-		return Next{Held: want.Held, Unmade: want.Unmade, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs,
-			Busy: s.under > 0}
+}
+
+// decideGroups has done what is to be done for the slots that are wanted, and returns which replicas fail and what all groups
+// have come to.
+func (l *look) decideGroups(d *docket) (fails []failure, all reached) {
+	surveys, fails := l.surveyGroups()
+	whole := make(map[string]bool, len(surveys))
+	all.whole = true
+	for _, s := range surveys {
+		after := s.goal.group.After
+		gated := l.course.open && slices.ContainsFunc(after, func(name string) bool { return !whole[name] })
+		t, is := l.decideGroup(s, gated)
+		d.give(t)
+		whole[s.goal.group.Name] = is.whole
+		all.whole, all.short = all.whole && is.whole, all.short || is.short
 	}
-	p.notice(p.standing)
-	p.chooseSlots()
-	s.fence.note(p.standing, want.Workers)
-	p.holds()
-	p.scale()
-	p.command()
-	p.jobs()
-	p.groups()
-	p.surplus()
-	p.judge()
-	p.unmadeYet()
-	s.forget(now, known, p)
-	s.under += len(p.out.Obey)
-	p.out.Busy = s.under > 0 || len(p.out.Orders) > 0 || p.out.Term > 0 || p.wants
-	p.out.Progress, p.out.Runs = p.progress, p.ran
-	if p.out.Term > 0 || p.out.Tell {
-		p.out.Orders = nil
-		return p.out
-	}
-	for i := range p.out.Orders {
-		s.enter(now, &p.out.Orders[i])
-	}
-	return p.out
+	return fails, all
 }
 
 // removed reports whether a machine was removed a moment ago, and the fleet has not told of that.
@@ -317,12 +329,16 @@ func (s *Steward) removed(now time.Time, id string) bool {
 }
 
 // forget drops what is remembered of machines and slots that are over.
-func (s *Steward) forget(now time.Time, known map[string]bool, p *pass) {
+func (s *Steward) forget(now time.Time, standing []Standing, l *look) {
+	known := make(map[string]bool, len(standing))
+	for i := range standing {
+		known[standing[i].ID] = true
+	}
 	maps.DeleteFunc(s.machines, func(id string, w *machineWork) bool {
 		return !w.busy && !known[id] && !now.Before(later(w.done, w.made).Add(believe))
 	})
 	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
-		over := w.making == 0 && !p.wanted[slot] && len(p.by[slot]) == 0
+		over := w.making == 0 && !l.aim.wants(slot) && len(l.seen.by[slot]) == 0
 		if over && w.asked {
 			s.floor = max(s.floor, w.epoch+1)
 		}
@@ -425,72 +441,3 @@ func after(err error, d backoff.Doubling, failures int) time.Duration {
 	}
 	return wait
 }
-
-// make orders a machine for a slot. asleep has it not started.
-func (p *pass) make(slot Slot, to *side, asleep bool, why string) {
-	w, spec := p.slot(slot), to.spec
-	p.wants = true
-	w.begin(spec, p.now)
-	if w.makes(spec) || w.making == mostMakes || w.spec == spec && p.waits(w.at) || p.full() {
-		return
-	}
-	seen, known := w.epoch, w.asked
-	for _, m := range p.by[slot] {
-		seen, known = max(seen, m.Epoch), true
-	}
-	if !known && p.floor > 0 {
-		seen, known = p.floor-1, true
-	}
-	epoch, ok := nextEpoch(p.term, seen, known)
-	if !ok && !p.term.IsZero() {
-		p.over(p.term.Number)
-	}
-	if !p.begun() {
-		return
-	}
-	if to.group.Lost() == Never && !p.empty(slot, to.group) {
-		return
-	}
-	id := slot.MachineID(p.want.App, epoch, p.term.Member)
-	o := Order{Verb: Make, Term: p.term, Machine: id, Why: why, Home: w.home, Only: w.only,
-		Asleep: asleep && to.group.Wakeable(), Apart: to.apart,
-		Replica: machine.Replica{Group: slot.Group, Index: slot.Index, Epoch: epoch,
-			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
-	if h := p.want.Head; to.release == h.Release {
-		o.Booked, o.Token = h.Booking.of(p.now, slot)
-	}
-	p.out.Orders = append(p.out.Orders, o)
-}
-
-// remove orders a machine to be destroyed.
-func (p *pass) remove(m *Standing, why string) {
-	p.wants = p.wants || !m.Unheard
-	p.order(m, Remove, why)
-}
-
-// order orders something of a machine that stands, where its worker can be asked.
-func (p *pass) order(m *Standing, v Verb, why string) {
-	w := p.machine(m.ID)
-	if m.Unheard || w.busy || p.waits(w.at) || p.full() {
-		return
-	}
-	if !p.begun() {
-		return
-	}
-	p.out.Orders = append(p.out.Orders, Order{Verb: v, Term: p.term, Machine: m.ID, Replica: m.Replica,
-		Worker: m.Worker, Instance: m.Instance, Why: why, Kill: v == Remove && !m.up()})
-}
-
-// waits reports whether it is too early for something, and has it looked at then.
-func (p *pass) waits(at time.Time) bool {
-	if !p.now.Before(at) {
-		return false
-	}
-	if p.out.Again.IsZero() || at.Before(p.out.Again) {
-		p.out.Again = at
-	}
-	return true
-}
-
-// full reports whether as much is under way as may be.
-func (p *pass) full() bool { return p.under+len(p.out.Orders) >= mostOrders }

@@ -67,18 +67,3 @@ func (s *Steward) outbid(now time.Time, e *fault.Error) {
 
 // over ends the steward's term. Its next one is beyond a number.
 func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1), cluster.Term{} }
-
-// begun reports whether there is a term to give orders in, and asks for one where there is none.
-func (p *pass) begun() bool {
-	switch {
-	case p.term.IsZero() && p.waits(p.rivalry.until):
-		p.wants = true
-	case p.term.IsZero():
-		p.out.Term = max(p.least, 1)
-	case p.resting:
-		p.out.Term = p.term.Number
-	default:
-		return true
-	}
-	return false
-}

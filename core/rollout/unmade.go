@@ -17,44 +17,51 @@ const (
 	tellTries = 2
 )
 
-// unmadeYet has those replicas told that have no machine since none could be made, and why the newest try failed: nobody
-// can see that from the machines.
-func (p *pass) unmadeYet() {
-	p.out.Unmade = p.want.Unmade
-	var list []Failure
-	for slot, w := range p.slots {
-		to := p.goal[slot.Group]
-		if to == nil || w.why == nil || w.spec != to.spec || !p.wanted[slot] || w.failures < tellTries ||
-			slices.ContainsFunc(p.by[slot], func(m *Standing) bool {
-				return m.Spec == to.spec && !(p.leaves(m) && to.group.movable())
-			}) {
+// tellUnmade has those replicas told that have no machine since none could be made, and why the newest try failed: nobody
+// can see that from the machines. It returns those of which that is written.
+func (l *look) tellUnmade(d *docket) []Failure {
+	list := l.findUnmade()
+	same := slices.EqualFunc(list, l.want.Unmade, func(a, b Failure) bool {
+		return a.Group == b.Group && a.Index == b.Index
+	})
+	if slices.Equal(list, l.want.Unmade) || same && l.clock.waits(l.memory.reasoned.Add(unmadeEvery)) || !d.begun() {
+		return l.want.Unmade
+	}
+	l.memory.reasoned, d.out.Tell = l.clock.now, true
+	return list
+}
+
+// findUnmade lists the replicas that have no machine since none could be made, with the reason of the newest try.
+func (l *look) findUnmade() (list []Failure) {
+	for slot, w := range l.memory.slots {
+		if !l.isUnmade(slot, w) {
 			continue
 		}
 		f := Failure{Group: slot.Group, Index: slot.Index, Why: fault.Clip(w.why.Error(), maxUnmadeWhy)}
 		if uncertain(w.why) { // that says less than what is told of the try before
-			at := slices.IndexFunc(p.want.Unmade, func(x Failure) bool {
+			at := slices.IndexFunc(l.want.Unmade, func(x Failure) bool {
 				return x.Group == f.Group && x.Index == f.Index
 			})
 			if at < 0 {
 				continue
 			}
-			f = p.want.Unmade[at]
+			f = l.want.Unmade[at]
 		}
 		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b Failure) int {
 		return Slot{a.Group, a.Index}.Compare(Slot{b.Group, b.Index})
 	})
-	list = list[:min(len(list), maxUnmade)]
-	same := slices.EqualFunc(list, p.want.Unmade, func(a, b Failure) bool {
-		return a.Group == b.Group && a.Index == b.Index
-	})
-	if slices.Equal(list, p.want.Unmade) || same && p.waits(p.reasoned.Add(unmadeEvery)) {
-		return
-	}
-	if p.begun() {
-		p.reasoned, p.out.Unmade, p.out.Tell = p.now, list, true
-	}
+	return list[:min(len(list), maxUnmade)]
+}
+
+// isUnmade reports whether a slot has no machine as it is to be, since none could be made.
+func (l *look) isUnmade(slot Slot, w *slotWork) bool {
+	to := l.aim.goal[slot.Group]
+	return to != nil && w.why != nil && w.spec == to.spec && l.aim.wants(slot) && w.failures >= tellTries &&
+		!slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool {
+			return m.Spec == to.spec && !(l.leaves(m) && to.group.movable())
+		})
 }
 
 func checkUnmade(list []Failure) error {

@@ -55,18 +55,17 @@ func (g *Group) has(n claim) bool { return slices.ContainsFunc(g.claims(), n.con
 
 // free reports whether a slot's machine can be made as far as machines go that are to go: where one has what it needs, that one
 // goes first. Of those that need a port as many change places at once as may lack a machine.
-func (p *pass) free(v *view, to *side, b *budget) bool {
-	w := p.slot(v.slot)
+func (g *groupLook) free(v *view, to *side) bool {
+	l, w, b := g.look, g.look.memory.slot(v.slot), &g.budget
 	for _, n := range to.group.claims() {
-		if n.volume == "" && w.took != "" && !p.stands(w.took) {
+		if n.volume == "" && w.took != "" && !l.stands(w.took) {
 			continue // the port that it had is free
 		}
-		m := p.holder(v.slot, n, w.took)
+		m := l.holder(v.slot, n, w.took)
 		if m == nil {
 			continue
 		}
-		w.begin(to.spec, p.now)
-		p.wants = true
+		w.begin(to.spec, l.clock.now)
 		if w.took == "" {
 			if _, none := to.group.surge(to.n); n.volume == "" && b.taking >= max(1, none) {
 				return false
@@ -74,40 +73,30 @@ func (p *pass) free(v *view, to *side, b *budget) bool {
 			b.taking++
 		}
 		w.took, w.home, w.only = m.ID, m.Worker, false
-		p.yield(m, v.slot, n)
+		g.todo.acts = append(g.todo.acts, act{verb: Remove, machine: m, yields: true,
+			why: fmt.Sprintf("%s needs its %s, so it goes first", v.slot, n)})
 		return false
 	}
 	return true
 }
 
 // stands reports whether there is a machine that is kept up, as far as is known.
-func (p *pass) stands(id string) bool {
-	return !p.removed(p.now, id) && slices.ContainsFunc(p.standing, func(m Standing) bool {
+func (l *look) stands(id string) bool {
+	return !l.memory.removed(l.clock.now, id) && slices.ContainsFunc(l.seen.kept, func(m Standing) bool {
 		return m.ID == id && m.State != machine.Destroyed
 	})
 }
 
-// yield removes a machine that has what a slot of another group needs.
-func (p *pass) yield(m *Standing, to Slot, n claim) {
-	before := len(p.out.Orders)
-	p.remove(m, fmt.Sprintf("%s needs its %s, so it goes first", to, n))
-	for i := before; i < len(p.out.Orders); i++ {
-		p.out.Orders[i].Yields = true
-	}
-}
-
 // holder returns a machine that has what a slot of another group needs, and that is to go or is to be without, of several first
 // the one that already goes for it; nil: there is none.
-func (p *pass) holder(of Slot, n claim, goes string) (has *Standing) {
-	for _, slot := range slices.SortedFunc(maps.Keys(p.by), Slot.Compare) {
-		if slot.Group == of.Group {
-			continue
-		}
-		if to := p.goal[slot.Group]; to != nil && to.has[slot.Index] && to.group.has(n) {
+func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
+	for _, slot := range slices.SortedFunc(maps.Keys(l.seen.by), Slot.Compare) {
+		to := l.aim.goal[slot.Group]
+		if slot.Group == of.Group || to != nil && to.has[slot.Index] && to.group.has(n) {
 			continue // both are to have it, which the workers refuse
 		}
-		for _, m := range p.by[slot] {
-			if g := p.specs[m.Spec]; g != nil && g.has(n) && !(has != nil && m.ID != goes) && !p.goesFor(m, of) {
+		for _, m := range l.seen.by[slot] {
+			if l.hasClaim(m, n) && (has == nil || m.ID == goes) && !l.goesFor(m, of) {
 				has = m
 			}
 		}
@@ -115,9 +104,9 @@ func (p *pass) holder(of Slot, n claim, goes string) (has *Standing) {
 	if has != nil {
 		return has
 	}
-	for name, runs := range p.runs { // of jobs: one that has ended is kept to be looked at
-		for _, m := range runs {
-			if g := p.specs[m.Spec]; name != of.Group && g != nil && g.has(n) && m.Over() {
+	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) { // of jobs: one that has ended is kept to be looked at
+		for _, m := range l.seen.runs[name] {
+			if name != of.Group && l.hasClaim(m, n) && m.Over() {
 				return m
 			}
 		}
@@ -125,9 +114,15 @@ func (p *pass) holder(of Slot, n claim, goes string) (has *Standing) {
 	return nil
 }
 
+// hasClaim reports whether a machine has what only one can have, as its release says.
+func (l *look) hasClaim(m *Standing, n claim) bool {
+	g := l.aim.specs[m.Spec]
+	return g != nil && g.has(n)
+}
+
 // goesFor reports whether a machine goes for another slot of a group.
-func (p *pass) goesFor(m *Standing, than Slot) bool {
-	for slot, w := range p.slots {
+func (l *look) goesFor(m *Standing, than Slot) bool {
+	for slot, w := range l.memory.slots {
 		if slot.Group == than.Group && slot != than && w.took == m.ID {
 			return true
 		}
@@ -136,21 +131,22 @@ func (p *pass) goesFor(m *Standing, than Slot) bool {
 }
 
 // given reports whether a slot of another group has, or is about to have, what a machine as it was before needs.
-func (p *pass) given(of *side) bool {
+func (l *look) given(of *side) bool {
 	for _, n := range of.group.claims() {
-		for name, to := range p.goal {
-			if name == of.group.Name || !to.group.has(n) {
-				continue
-			}
-			for _, index := range to.slots {
-				slot := Slot{name, index}
-				w := p.slots[slot]
-				if w != nil && (w.took != "" || w.makes(to.spec)) ||
-					slices.ContainsFunc(p.by[slot], func(m *Standing) bool { return m.Spec == to.spec }) {
-					return true
-				}
+		for name, to := range l.aim.goal {
+			if name != of.group.Name && to.group.has(n) && slices.ContainsFunc(to.slots, func(index int) bool {
+				return l.takes(Slot{name, index}, to.spec)
+			}) {
+				return true
 			}
 		}
 	}
 	return false
+}
+
+// takes reports whether a slot has a machine of a spec, or is about to.
+func (l *look) takes(slot Slot, spec string) bool {
+	w := l.memory.slots[slot]
+	return w != nil && (w.took != "" || w.makes(spec)) ||
+		slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool { return m.Spec == spec })
 }
