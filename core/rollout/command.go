@@ -103,43 +103,44 @@ func (n *Head) runsCommand(h *Head, c *Change, release *Release, p Progress) boo
 }
 
 // runCommand sees to the command of the release. Until it is done nothing of the release is made.
-func (l *look) runCommand(d *docket) (t todo) {
+func (r *runs) runCommand() {
+	l := r.look
 	if !l.course.blocked {
-		return t
+		return
 	}
+	r.docket.give(todo{waits: l.course.runs()})
 	c, h := l.want.Release.Command, l.want.Head
 	to := l.aim.goal[l.want.Release.commandGroup().Name]
 	replica := ofRun(to, machine.RunCommand, h.Rollout)
 	replica.StopAfter = 0
-	m := l.commandOf(&replica)
+	m := l.seen.commandOf(&replica)
 	if !l.course.runs() { // it is paused, or has failed
 		if h.Paused && m != nil && m.succeeded() {
-			l.endCommand(d, m)
+			r.endCommand(m)
 		}
-		return t
+		return
 	}
 	w := l.memory.run(to.group.Name, machine.RunCommand)
 	if w.epoch != h.Rollout {
 		*w = runWork{making: w.making, epoch: h.Rollout, began: l.clock.now, last: w.last,
 			lastTerm: w.lastTerm, after: w.after}
 	}
-	late, earlier := !l.clock.waits(w.began.Add(c.timeout())), l.earlierCommand(&replica)
+	late, earlier := !l.clock.waits(w.began.Add(c.timeout())), l.seen.earlierCommand(&replica)
 	switch {
 	case m != nil && m.Over():
-		l.endCommand(d, m)
+		r.endCommand(m)
 	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
-		l.failCommand(d, w.why.Error(), w.failed) // nor would it start elsewhere
+		r.failCommand(w.why.Error(), w.failed) // nor would it start elsewhere
 	case late:
 		id := ""
 		if m != nil {
 			id = m.ID
 		}
-		l.failCommand(d, "it did not end within "+c.timeout().String()+commandLacks(m, earlier, w), id)
+		r.failCommand("it did not end within "+c.timeout().String()+commandLacks(m, earlier, w), id)
 	case m != nil, earlier != nil, w.making, w.made == h.Rollout: // it runs, or another one is being stopped
 	default:
-		d.startRun(replica, to.group, w)
+		r.start(replica, to.group, w)
 	}
-	return todo{waits: true}
 }
 
 // commandLacks says, as the end of a sentence, what kept the command from running.
@@ -157,8 +158,8 @@ func commandLacks(has, earlier *Standing, w *runWork) string {
 
 // commandOf returns the machine that runs a rollout's command; nil: there is none. After a cut there may be several: one that has
 // succeeded comes first.
-func (l *look) commandOf(run *machine.Replica) (m *Standing) {
-	for _, x := range l.seen.commands {
+func (s *sight) commandOf(run *machine.Replica) (m *Standing) {
+	for _, x := range s.commands {
 		if sameRun(&x.Replica, run) && (m == nil || x.succeeded() && !m.succeeded()) {
 			m = x
 		}
@@ -167,8 +168,8 @@ func (l *look) commandOf(run *machine.Replica) (m *Standing) {
 }
 
 // earlierCommand returns a machine that runs another command than a rollout's and has not ended; nil: there is none.
-func (l *look) earlierCommand(run *machine.Replica) *Standing {
-	for _, m := range l.seen.commands {
+func (s *sight) earlierCommand(run *machine.Replica) *Standing {
+	for _, m := range s.commands {
 		if !sameRun(&m.Replica, run) && (!m.Over() || m.State == machine.Destroying) {
 			return m
 		}
@@ -182,40 +183,40 @@ func (m *Standing) succeeded() bool {
 }
 
 // endCommand takes that the command has ended.
-func (l *look) endCommand(d *docket, m *Standing) {
-	next := l.course.progress
+func (r *runs) endCommand(m *Standing) {
+	next := r.look.course.progress
 	switch {
 	case m.succeeded():
 		next.Command = CommandDone
-		d.tellProgress(next)
+		r.docket.tellProgress(next)
 	case m.Exit != nil && *m.Exit >= 0:
-		l.failCommand(d, fmt.Sprintf("it ended with exit code %d", *m.Exit), m.ID)
+		r.failCommand(fmt.Sprintf("it ended with exit code %d", *m.Exit), m.ID)
 	default:
-		l.failCommand(d, cmp.Or(m.Ended, "nobody saw how it ended"), m.ID)
+		r.failCommand(cmp.Or(m.Ended, "nobody saw how it ended"), m.ID)
 	}
 }
 
 // failCommand has the rollout undone, of which nothing is made yet, or paused where there was nothing before it.
-func (l *look) failCommand(d *docket, why, id string) {
-	next := l.course.progress
+func (r *runs) failCommand(why, id string) {
+	next, want := r.look.course.progress, r.look.want
 	next.Command = CommandFailed
 	next.Why = "the release command failed: " + why
-	next.Failed = []Failure{{Group: l.want.Release.commandGroup().Name, Machine: id,
+	next.Failed = []Failure{{Group: want.Release.commandGroup().Name, Machine: id,
 		Why: fault.Clip(next.Why, maxReason)}}
-	if l.want.Before != nil {
+	if want.Before != nil {
 		next.Undo = true
 	} else {
 		next.State = Paused
 		next.Why += "; there is no release to go back to"
 	}
 	next.Why = fault.Clip(next.Why, maxReason)
-	d.tellProgress(next)
+	r.docket.tellProgress(next)
 }
 
 // tidyCommands stops commands that are not to run any more, and removes those of earlier rollouts.
-func (l *look) tidyCommands() (t todo) {
-	h, is := l.want.Head, l.course.progress.Command
-	for _, m := range l.seen.commands {
+func (r *runs) tidyCommands() {
+	t, h, is := todo{}, r.look.want.Head, r.look.course.progress.Command
+	for _, m := range r.look.seen.commands {
 		current := m.Epoch == h.Rollout && m.Release == h.Release
 		switch {
 		case m.goes():
@@ -227,5 +228,5 @@ func (l *look) tidyCommands() (t todo) {
 			t.do(Hold, m, "another machine has done it")
 		}
 	}
-	return t
+	r.docket.give(t)
 }

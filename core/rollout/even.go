@@ -142,7 +142,7 @@ func (l *look) stays(slot Slot, to *side) cluster.WorkerID {
 	switch {
 	case len(of) > 0:
 		return of[0].Worker
-	case l.makes(slot, to) && l.memory.slots[slot].home != "":
+	case l.memory.makes(slot, to.spec) && l.memory.slots[slot].home != "":
 		return l.memory.slots[slot].home
 	case l.goesTo(others) != "":
 		return l.goesTo(others)

@@ -147,32 +147,29 @@ func (f *fence) reading(w cluster.WorkerID) *reading {
 // fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers
 // has made one. A worker that is not heard counts only where the group's machines are waited for. Each other run which a worker has
 // must be known here where the run is a command, which runs alone. There is a term.
-func (d *docket) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has bool) {
-	f := d.look.memory.fenceNow()
+func (r *runs) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has bool) {
+	l, f := r.look, r.look.memory.fenceNow()
 	alone := run.Run == machine.RunCommand
 	ok = true
-	for _, w := range d.look.want.Workers {
-		r := f.reading(w.ID)
-		has = has || slices.ContainsFunc(r.has, func(x Found) bool { return sameRun(&x.Replica, run) })
-		hides := alone && slices.ContainsFunc(r.has, func(x Found) bool {
-			return x.Run != "" && !sameRun(&x.Replica, run) && !d.look.knowsRun(x.ID) &&
-				!d.look.memory.removed(d.look.clock.now, x.ID)
+	for _, w := range l.want.Workers {
+		told := f.reading(w.ID)
+		has = has || slices.ContainsFunc(told.has, func(x Found) bool { return sameRun(&x.Replica, run) })
+		hides := alone && slices.ContainsFunc(told.has, func(x Found) bool {
+			return x.Run != "" && !sameRun(&x.Replica, run) && !l.seen.reported[x.ID] &&
+				!l.memory.removed(l.clock.now, x.ID)
 		})
-		untold := alone && last.last != "" && !d.look.knowsRun(last.last) && last.lastTerm == f.term &&
-			r.call <= last.after
-		if r.known && !hides && !untold || !w.Heard && g.Lost() != Never {
+		untold := alone && last.last != "" && !l.seen.reported[last.last] && last.lastTerm == f.term &&
+			told.call <= last.after
+		if told.known && !hides && !untold || !w.Heard && g.Lost() != Never {
 			continue
 		}
 		ok = false
-		if !hides || !d.look.clock.waits(r.began.Add(readAgain)) {
-			d.askToObey(w, r)
+		if !hides || !l.clock.waits(told.began.Add(readAgain)) {
+			r.docket.askToObey(w, told)
 		}
 	}
 	return ok, has
 }
-
-// knowsRun reports whether the fleet knows of a run, by its machine's id.
-func (l *look) knowsRun(id string) bool { return l.seen.reported[id] }
 
 // Obeyed tells that a worker which was to obey a term has done so, and has these machines of the service, destroyed ones
 // left out; or why it has not.

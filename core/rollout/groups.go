@@ -63,7 +63,7 @@ func (g *groupLook) sideOf(v *view, isNew bool) *side {
 	case old != nil && old.has[v.slot.Index]:
 		v.of, v.others = l.split(v.slot, old)
 		v.ok = len(v.of) > 0 && l.counts(v.of[0], old.group, len(v.others) > 0)
-		v.making = l.makes(v.slot, old)
+		v.making = l.memory.makes(v.slot, old.spec)
 		return old
 	case l.course.blocked || len(v.others) > 0 || l.course.progress.State != Paused:
 		return nil

@@ -264,18 +264,8 @@ func (l *look) findLost() map[*Standing]bool {
 func settled(m *Standing) bool { return m.Ready || m.asleep() || m.Unheard }
 
 // ofUse reports whether a machine can stand for its replica until another does.
-func (l *look) ofUse(m *Standing) bool { return settled(m) && l.held[m.ID] == nil && !l.removing(m) }
-
-// removing reports whether a machine is being removed.
-func (l *look) removing(m *Standing) bool {
-	w := l.memory.machines[m.ID]
-	return w != nil && w.busy && w.verb == Remove
-}
-
-// makes reports whether a machine is being made for a slot as one release has it.
-func (l *look) makes(s Slot, to *side) bool {
-	w := l.memory.slots[s]
-	return w != nil && w.makes(to.spec)
+func (l *look) ofUse(m *Standing) bool {
+	return settled(m) && l.held[m.ID] == nil && !l.memory.removing(m.ID)
 }
 
 // counts reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
@@ -318,7 +308,8 @@ func (l *look) split(s Slot, to *side) (of, others []*Standing) {
 		age = -1
 	}
 	first := func(a, b *Standing) int {
-		return cmp.Or(compareBool(l.removing(a), l.removing(b)), compareBool(l.held[a.ID] != nil, l.held[b.ID] != nil),
+		return cmp.Or(compareBool(l.memory.removing(a.ID), l.memory.removing(b.ID)),
+			compareBool(l.held[a.ID] != nil, l.held[b.ID] != nil),
 			-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
 			compareBool(a.asleep(), b.asleep()), age*cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.ID, b.ID)))
 	}

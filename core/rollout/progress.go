@@ -152,7 +152,7 @@ func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 	switch {
 	case c.judged() && failed:
 		d.tellProgress(next)
-	case c.progress.Step < l.stepsOfCanary() && !c.progress.Undo:
+	case c.progress.Step < l.aim.stepsOfCanary() && !c.progress.Undo:
 		return l.passStep(d, all.short)
 	case all.whole && !l.leftover() && l.memory.under == l.memory.ofRuns: // what is under way may yet bring a machine
 		next = c.progress
@@ -166,9 +166,9 @@ func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 }
 
 // stepsOfCanary returns how many steps the longest canary of the rollout has.
-func (l *look) stepsOfCanary() (n int) {
-	for name, to := range l.aim.goal {
-		if l.aim.old[name] != nil {
+func (a *aim) stepsOfCanary() (n int) {
+	for name, to := range a.goal {
+		if a.old[name] != nil {
 			n = max(n, len(to.group.steps()))
 		}
 	}
@@ -235,7 +235,7 @@ func (l *look) passStep(d *docket, short bool) (t todo) {
 		*at = l.clock.now
 	}
 	step := l.course.progress.Step
-	lasts, timed := l.lastsFor(step)
+	lasts, timed := l.aim.lastsFor(step)
 	if l.want.Head.Promoted <= step && (!timed || l.clock.waits(at.Add(lasts))) {
 		return todo{waits: timed}
 	}
@@ -246,12 +246,12 @@ func (l *look) passStep(d *docket, short bool) (t todo) {
 }
 
 // lastsFor returns how long a step of the rollout's canaries lasts; false: until it is promoted.
-func (l *look) lastsFor(step int) (lasts time.Duration, timed bool) {
+func (a *aim) lastsFor(step int) (lasts time.Duration, timed bool) {
 	timed = true
-	for name, to := range l.aim.goal {
+	for name, to := range a.goal {
 		steps := to.group.steps()
 		switch {
-		case l.aim.old[name] == nil || step >= len(steps):
+		case a.old[name] == nil || step >= len(steps):
 		case steps[step].For == nil:
 			timed = false
 		default:

@@ -109,9 +109,16 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	}
 }
 
+// runs sees to the runs of a service.
+type runs struct {
+	look   *look
+	docket *docket
+}
+
 // runJobs sees to the groups that run at times, and returns which of their times are settled. A pause of the rollout does not hold
 // them up.
-func (l *look) runJobs(d *docket) map[string]Ran {
+func (r *runs) runJobs() map[string]Ran {
+	l := r.look
 	in := l.aim.goal
 	if l.course.blocked {
 		in = l.aim.old
@@ -125,23 +132,23 @@ func (l *look) runJobs(d *docket) map[string]Ran {
 			continue
 		}
 		was, known := ran[name]
-		r, changed := l.runJob(d, in[name], was, known)
+		now, changed := r.runJob(in[name], was, known)
 		if !changed {
 			continue
 		}
 		if ran == nil {
 			ran = map[string]Ran{}
 		}
-		r.Skipped = fault.Clip(r.Skipped, maxReason)
-		ran[name] = r
-		d.tell()
+		now.Skipped = fault.Clip(now.Skipped, maxReason)
+		ran[name] = now
+		r.docket.tell()
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) {
 		keep := 0 // of a group that is gone
 		if isJob(in, name) {
 			keep = in[name].group.Cron.keep()
 		}
-		d.give(tidyRuns(l.seen.runs[name], keep))
+		r.docket.give(tidyRuns(l.seen.runs[name], keep))
 	}
 	return ran
 }
@@ -167,91 +174,92 @@ func tidyRuns(runs []*Standing, keep int) (t todo) {
 }
 
 // runJob sees to one job, of which was is settled. It returns what is settled then, and whether that is anything new.
-func (l *look) runJob(d *docket, to *side, was Ran, known bool) (r Ran, changed bool) {
+func (r *runs) runJob(to *side, was Ran, known bool) (now Ran, changed bool) {
 	g := to.group
-	w := l.memory.run(g.Name, machine.RunScheduled)
-	r = l.settledTimes(g, was, known)
-	if known && w.made > r.At {
-		r.At, r.Skipped = w.made, ""
+	w := r.look.memory.run(g.Name, machine.RunScheduled)
+	now = r.settledTimes(g, was, known)
+	if known && w.made > now.At {
+		now.At, now.Skipped = w.made, ""
 	}
 	switch {
-	case !known || r != was:
-		return r, true
+	case !known || now != was:
+		return now, true
 	case w.making:
-		d.give(todo{waits: true})
-	case !l.want.Head.isOff(g):
-		return l.runDue(d, to, r, w)
+		r.docket.give(todo{waits: true})
+	case !r.look.want.Head.isOff(g):
+		return r.runDue(to, now, w)
 	}
-	return r, false
+	return now, false
 }
 
 // settledTimes returns which times of a job are settled as far as its rule and its machines say that.
-func (l *look) settledTimes(g *Group, r Ran, known bool) Ran {
-	h := l.want.Head
+func (r *runs) settledTimes(g *Group, now Ran, known bool) Ran {
+	h := r.look.want.Head
 	switch rule, off := g.Cron.rule(), h.isOff(g); {
-	case !known || r.Rule != rule: // what was before it is not made up for
-		r = Ran{At: max(r.At, Minute(h.began())), Rule: rule, Off: off}
-	case r.Off && !off:
-		r.Off, r.At = false, max(r.At, Minute(h.At))
+	case !known || now.Rule != rule: // what was before it is not made up for
+		now = Ran{At: max(now.At, Minute(h.began())), Rule: rule, Off: off}
+	case now.Off && !off:
+		now.Off, now.At = false, max(now.At, Minute(h.At))
 	default:
-		r.Off = off
+		now.Off = off
 	}
-	for _, m := range l.seen.runs[g.Name] {
-		if m.Run == machine.RunScheduled && m.Epoch > r.At {
-			r.At, r.Skipped = m.Epoch, ""
+	for _, m := range r.look.seen.runs[g.Name] {
+		if m.Run == machine.RunScheduled && m.Epoch > now.At {
+			now.At, now.Skipped = m.Epoch, ""
 		}
 	}
-	return r
+	return now
 }
 
 // runDue starts what is due of a job, once: of several times that were missed the newest. It returns what is settled then, and
 // whether that is anything new.
-func (l *look) runDue(d *docket, to *side, r Ran, w *runWork) (next Ran, changed bool) {
+func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
+	l := r.look
 	g, c := to.group, to.group.Cron
 	at := l.memory.schedule(c)
 	if at == nil { // a newer souk took it in, or one that knows more zones
-		return r, false
+		return now, false
 	}
-	first := at.Next(r.Time())
+	first := at.Next(now.Time())
 	if first.IsZero() || l.clock.waits(first) {
-		return r, false
+		return now, false
 	}
 	oldest := l.clock.now.Add(-c.startWithin())
 	last := time.Time{}
-	for t := at.Next(later(r.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(l.clock.now); t = at.Next(t) {
+	for t := at.Next(later(now.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(l.clock.now); t = at.Next(t) {
 		last = t
 	}
 	if last.IsZero() {
-		r.At, r.Skipped = Minute(oldest), fmt.Sprintf("what was due at %s could not be started within %v",
+		now.At, now.Skipped = Minute(oldest), fmt.Sprintf("what was due at %s could not be started within %v",
 			first.Format(time.RFC3339), c.startWithin())
 		if w.why != nil {
-			r.Skipped += ": " + w.why.Error()
+			now.Skipped += ": " + w.why.Error()
 		}
-		return r, true
+		return now, true
 	}
-	t, skipped := l.makeWay(g, last)
+	t, skipped := r.makeWay(g, last)
 	t.waits = true
-	d.give(t)
+	r.docket.give(t)
 	switch text := notYet(last, w); {
 	case skipped != "":
-		r.At, r.Skipped = Minute(last), skipped
+		now.At, now.Skipped = Minute(last), skipped
 	case len(t.acts) > 0:
-		return r, false
-	case text != "" && text != r.Skipped:
-		r.Skipped = text
-	case d.startRun(ofRun(to, machine.RunScheduled, Minute(last)), g, w):
-		r.At, r.Skipped = Minute(last), ""
+		return now, false
+	case text != "" && text != now.Skipped:
+		now.Skipped = text
+	case r.start(ofRun(to, machine.RunScheduled, Minute(last)), g, w):
+		now.At, now.Skipped = Minute(last), ""
 	default:
-		return r, false
+		return now, false
 	}
-	return r, true
+	return now, true
 }
 
 // makeWay has a run that goes on stopped where the next one, which is due, takes its place, or one that has ended removed where that
 // needs its volume. skipped is why the next one is left out.
-func (l *look) makeWay(g *Group, due time.Time) (t todo, skipped string) {
-	for _, m := range l.seen.runs[g.Name] {
-		switch on, overlap := l.goesOn(m, g), g.Cron.overlap(); {
+func (r *runs) makeWay(g *Group, due time.Time) (t todo, skipped string) {
+	for _, m := range r.look.seen.runs[g.Name] {
+		switch on, overlap := r.look.goesOn(m, g), g.Cron.overlap(); {
 		case on && overlap == Forbid:
 			return t, fmt.Sprintf("nothing was started at %s, as machine %s of worker %s was "+
 				"still running (overlap = %s)", due.Format(time.RFC3339), m.ID, m.Worker, Forbid)
@@ -305,18 +313,17 @@ func ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
 		StopAfter: to.group.stopAfter()}
 }
 
-// startRun orders the machine of a run once no other can have made it, and reports whether one has.
-func (d *docket) startRun(r machine.Replica, g *Group, w *runWork) (has bool) {
+// start orders the machine of a run once no other can have made it, and reports whether one has.
+func (r *runs) start(run machine.Replica, g *Group, w *runWork) (has bool) {
+	d, term := r.docket, r.look.memory.term
 	d.give(todo{waits: true})
-	if w.making || d.look.clock.waits(w.at) || d.full() || !d.begun() {
+	if w.making || r.look.clock.waits(w.at) || d.full() || !d.begun() {
 		return false
 	}
-	id := RunID(d.look.want.App, &r, d.look.memory.term)
-	ok, has := d.fresh(g, &r, w)
-	if has || !ok {
-		return has
+	ok, has := r.fresh(g, &run, w)
+	if !has && ok {
+		d.out.Orders = append(d.out.Orders, Order{Verb: Make, Term: term, Replica: run, Why: "it is due",
+			Machine: RunID(r.look.want.App, &run, term)})
 	}
-	d.out.Orders = append(d.out.Orders, Order{Verb: Make, Term: d.look.memory.term, Machine: id, Replica: r,
-		Why: "it is due"})
-	return false
+	return has
 }

@@ -131,9 +131,9 @@ func (l *look) chooseSlots() {
 		}
 		s, to := &filled{index: slot.Index}, l.aim.goal[slot.Group]
 		for _, m := range list {
-			s.enter(m, specOf(to), l.removing(m))
+			s.enter(m, specOf(to), l.memory.removing(m.ID))
 		}
-		s.fresh = s.fresh || to != nil && l.makes(slot, to)
+		s.fresh = s.fresh || to != nil && l.memory.makes(slot, to.spec)
 		all[slot.Group][slot.Index] = s
 	}
 	maps.DeleteFunc(l.memory.chosen, func(name string, _ []int) bool { return l.aim.goal[name] == nil })

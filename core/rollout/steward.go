@@ -281,9 +281,10 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	}
 	s.fence.note(l.seen.kept, want.Workers)
 	d.out.Scaled = l.scaleGroups(d)
-	d.give(l.tidyCommands())
-	d.give(l.runCommand(d))
-	d.out.Runs = l.runJobs(d)
+	r := &runs{look: l, docket: d}
+	r.tidyCommands()
+	r.runCommand()
+	d.out.Runs = r.runJobs()
 	fails, all := l.decideGroups(d)
 	d.give(l.removeUnwanted(all.whole))
 	d.give(l.judge(d, fails, all))
@@ -326,6 +327,18 @@ func (l *look) decideGroups(d *docket) (fails []failure, all reached) {
 func (s *Steward) removed(now time.Time, id string) bool {
 	w := s.machines[id]
 	return w != nil && w.verb == Remove && !w.done.IsZero() && now.Before(w.done.Add(believe))
+}
+
+// removing reports whether a machine is being removed.
+func (s *Steward) removing(id string) bool {
+	w := s.machines[id]
+	return w != nil && w.busy && w.verb == Remove
+}
+
+// makes reports whether a machine of a spec is being made for a slot.
+func (s *Steward) makes(slot Slot, spec string) bool {
+	w := s.slots[slot]
+	return w != nil && w.makes(spec)
 }
 
 // forget drops what is remembered of machines and slots that are over.

@@ -105,7 +105,7 @@ func (l *look) viewSlots(s *survey) {
 	for _, index := range to.slots {
 		v := view{slot: Slot{to.group.Name, index}}
 		v.of, v.others = l.split(v.slot, to)
-		v.making = l.makes(v.slot, to)
+		v.making = l.memory.makes(v.slot, to.spec)
 		if len(v.of) > 0 {
 			w := l.memory.machine(v.of[0].ID)
 			w.good = l.proves(v.of[0], to.group, len(v.others) > 0) || w.good

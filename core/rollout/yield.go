@@ -96,7 +96,7 @@ func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
 			continue // both are to have it, which the workers refuse
 		}
 		for _, m := range l.seen.by[slot] {
-			if l.hasClaim(m, n) && (has == nil || m.ID == goes) && !l.goesFor(m, of) {
+			if l.aim.hasClaim(m, n) && (has == nil || m.ID == goes) && !l.memory.goesFor(m, of) {
 				has = m
 			}
 		}
@@ -106,7 +106,7 @@ func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) { // of jobs: one that has ended is kept to be looked at
 		for _, m := range l.seen.runs[name] {
-			if name != of.Group && l.hasClaim(m, n) && m.Over() {
+			if name != of.Group && l.aim.hasClaim(m, n) && m.Over() {
 				return m
 			}
 		}
@@ -115,14 +115,14 @@ func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
 }
 
 // hasClaim reports whether a machine has what only one can have, as its release says.
-func (l *look) hasClaim(m *Standing, n claim) bool {
-	g := l.aim.specs[m.Spec]
+func (a *aim) hasClaim(m *Standing, n claim) bool {
+	g := a.specs[m.Spec]
 	return g != nil && g.has(n)
 }
 
 // goesFor reports whether a machine goes for another slot of a group.
-func (l *look) goesFor(m *Standing, than Slot) bool {
-	for slot, w := range l.memory.slots {
+func (s *Steward) goesFor(m *Standing, than Slot) bool {
+	for slot, w := range s.slots {
 		if slot.Group == than.Group && slot != than && w.took == m.ID {
 			return true
 		}
