@@ -120,7 +120,7 @@ func (r *runs) runCommand() {
 		}
 		return
 	}
-	w := l.memory.run(to.group.Name, machine.RunCommand)
+	w := l.memory.runs.of(to.group.Name, machine.RunCommand)
 	if w.epoch != h.Rollout {
 		*w = runWork{making: w.making, epoch: h.Rollout, began: l.clock.now, last: w.last,
 			lastTerm: w.lastTerm, after: w.after}

@@ -70,13 +70,14 @@ func (d *docket) orderMake(a *act) {
 		return
 	}
 	epoch, ok := d.nextEpoch(a.slot, w)
-	if !ok && !s.term.IsZero() {
-		s.over(s.term.Number)
+	if !ok && !s.office.term.IsZero() {
+		s.office.endTerm()
 	}
 	if !d.begun() || to.group.Lost() == Never && !d.empty(a.slot, to.group) {
 		return
 	}
-	o := Order{Verb: Make, Term: s.term, Machine: a.slot.MachineID(d.look.want.App, epoch, s.term.Member), Why: a.why,
+	term := s.office.term
+	o := Order{Verb: Make, Term: term, Machine: a.slot.MachineID(d.look.want.App, epoch, term.Member), Why: a.why,
 		Home: w.home, Only: w.only, Asleep: a.asleep && to.group.Wakeable(), Apart: to.apart,
 		Replica: machine.Replica{Group: a.slot.Group, Index: a.slot.Index, Epoch: epoch,
 			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
@@ -95,7 +96,7 @@ func (d *docket) nextEpoch(slot Slot, w *slotWork) (uint64, bool) {
 	if floor := d.look.memory.floor; !known && floor > 0 {
 		seen, known = floor-1, true
 	}
-	return nextEpoch(d.look.memory.term, seen, known)
+	return nextEpoch(d.look.memory.office.term, seen, known)
 }
 
 // order orders something of a machine that stands, where its worker can be asked.
@@ -105,8 +106,9 @@ func (d *docket) order(a *act) {
 	if m.Unheard || w.busy || d.look.clock.waits(w.at) || d.full() || !d.begun() {
 		return
 	}
-	d.out.Orders = append(d.out.Orders, Order{Verb: a.verb, Term: d.look.memory.term, Machine: m.ID, Replica: m.Replica,
-		Worker: m.Worker, Instance: m.Instance, Why: a.why, Kill: a.verb == Remove && !m.up(), Yields: a.yields})
+	d.out.Orders = append(d.out.Orders, Order{Verb: a.verb, Term: d.look.memory.office.term, Machine: m.ID,
+		Replica: m.Replica, Worker: m.Worker, Instance: m.Instance, Why: a.why, Kill: a.verb == Remove && !m.up(),
+		Yields: a.yields})
 }
 
 // full reports whether as much is under way as may be.
@@ -115,12 +117,12 @@ func (d *docket) full() bool { return d.look.memory.under+len(d.out.Orders) >= m
 // begun reports whether there is a term to give orders in, and asks for one where there is none.
 func (d *docket) begun() bool {
 	switch s := d.look.memory; {
-	case s.term.IsZero() && d.look.clock.waits(s.rivalry.until):
+	case s.office.term.IsZero() && d.look.clock.waits(s.office.rivalry.until):
 		d.outbid = true
-	case s.term.IsZero():
-		d.out.Term = max(s.least, 1)
-	case s.resting:
-		d.out.Term = s.term.Number
+	case s.office.term.IsZero():
+		d.out.Term = max(s.office.least, 1)
+	case s.office.resting:
+		d.out.Term = s.office.term.Number
 	default:
 		return true
 	}

@@ -127,9 +127,9 @@ func (d *docket) askToObey(w Peer, r *reading) {
 
 // fenceNow returns the fence of the term.
 func (s *Steward) fenceNow() *fence {
-	if s.fence.term != s.term {
+	if s.fence.term != s.office.term {
 		s.fence = newFence()
-		s.fence.term = s.term
+		s.fence.term = s.office.term
 	}
 	return &s.fence
 }
@@ -176,7 +176,7 @@ func (r *runs) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has boo
 func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has []Found, err error) {
 	s.under--
 	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.outbid(now, e)
+		s.office.outbid(now, e)
 	}
 	r := s.fence.reads[w]
 	if t != s.fence.term || r == nil {
@@ -215,8 +215,8 @@ func (s *Steward) ended(o *Order, err error) {
 	case x == nil || o.Term != s.fence.term:
 	case err == nil:
 		*x = fenced{made: o.Machine, after: s.fence.count}
-	case uncertain(err) && s.term == o.Term:
-		s.over(s.term.Number)
+	case uncertain(err) && s.office.term == o.Term:
+		s.office.endTerm()
 	}
 }
 

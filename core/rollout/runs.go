@@ -84,18 +84,29 @@ type runWork struct {
 	after    uint64 // the newest call to obey in that term when it was made
 }
 
-func (s *Steward) run(group string, kind machine.Run) *runWork {
+// runMemory is what a steward remembers of runs.
+type runMemory struct {
+	by        map[runOf]*runWork
+	schedules map[string]*cron.Schedule // of jobs, by what they follow from: a zone is read from a file
+}
+
+func newRunMemory() runMemory {
+	return runMemory{by: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}}
+}
+
+// of returns what is remembered of the runs of one kind of a group.
+func (m *runMemory) of(group string, kind machine.Run) *runWork {
 	of := runOf{group, kind}
-	if s.runs[of] == nil {
-		s.runs[of] = &runWork{}
+	if m.by[of] == nil {
+		m.by[of] = &runWork{}
 	}
-	return s.runs[of]
+	return m.by[of]
 }
 
 // ranOut tells how the make of a run ended. Where nobody knows whether there is a machine now the term is over: in the next
 // one the workers refuse the order if it is still on its way, and tell of the machine if it is made.
 func (s *Steward) ranOut(now time.Time, o *Order, err error) {
-	w := s.run(o.Replica.Group, o.Replica.Run)
+	w := s.runs.of(o.Replica.Group, o.Replica.Run)
 	w.making, w.why = false, err
 	if err == nil {
 		w.made, w.failures, w.at, w.last = o.Replica.Epoch, 0, time.Time{}, o.Machine
@@ -104,8 +115,8 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	}
 	w.at, w.failed = now.Add(after(err, makeAgain, w.failures)), o.Machine
 	w.failures++
-	if uncertain(err) && s.term == o.Term {
-		s.over(s.term.Number)
+	if uncertain(err) && s.office.term == o.Term {
+		s.office.endTerm()
 	}
 }
 
@@ -176,7 +187,7 @@ func tidyRuns(runs []*Standing, keep int) (t todo) {
 // runJob sees to one job, of which was is settled. It returns what is settled then, and whether that is anything new.
 func (r *runs) runJob(to *side, was Ran, known bool) (now Ran, changed bool) {
 	g := to.group
-	w := r.look.memory.run(g.Name, machine.RunScheduled)
+	w := r.look.memory.runs.of(g.Name, machine.RunScheduled)
 	now = r.settledTimes(g, was, known)
 	if known && w.made > now.At {
 		now.At, now.Skipped = w.made, ""
@@ -216,7 +227,7 @@ func (r *runs) settledTimes(g *Group, now Ran, known bool) Ran {
 func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
 	l := r.look
 	g, c := to.group, to.group.Cron
-	at := l.memory.schedule(c)
+	at := l.memory.runs.schedule(c)
 	if at == nil { // a newer souk took it in, or one that knows more zones
 		return now, false
 	}
@@ -284,19 +295,19 @@ func notYet(due time.Time, w *runWork) string {
 }
 
 // schedule returns when a job is due; nil: its rule cannot be read.
-func (s *Steward) schedule(c *Cron) *cron.Schedule {
+func (m *runMemory) schedule(c *Cron) *cron.Schedule {
 	rule := c.rule()
-	if at, read := s.schedules[rule]; read {
+	if at, read := m.schedules[rule]; read {
 		return at
 	}
-	if len(s.schedules) >= MaxGroups { // of releases that were before
-		clear(s.schedules)
+	if len(m.schedules) >= MaxGroups { // of releases that were before
+		clear(m.schedules)
 	}
 	at, err := cron.Parse(c.Schedule, c.Zone)
 	if err != nil {
 		at = nil
 	}
-	s.schedules[rule] = at
+	m.schedules[rule] = at
 	return at
 }
 
@@ -315,7 +326,7 @@ func ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
 
 // start orders the machine of a run once no other can have made it, and reports whether one has.
 func (r *runs) start(run machine.Replica, g *Group, w *runWork) (has bool) {
-	d, term := r.docket, r.look.memory.term
+	d, term := r.docket, r.look.memory.office.term
 	d.give(todo{waits: true})
 	if w.making || r.look.clock.waits(w.at) || d.full() || !d.begun() {
 		return false

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/cron"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
@@ -161,23 +160,18 @@ type Next struct {
 // Steward carries one service. It holds no truth: another one that begins with nothing does the same. It is not safe for
 // concurrent use.
 type Steward struct {
-	term     cluster.Term
-	resting  bool      // it has said that it has done all
-	least    uint64    // the number of its next term
+	office   office
 	reasoned time.Time // when Next.Unmade was last another one
 	slots    map[Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
-	runs     map[runOf]*runWork
-	// schedules are those of jobs, by what they follow from: a zone is read from a file.
-	schedules map[string]*cron.Schedule
-	under     int // orders under way, and workers that are to obey
-	ofRuns    int // those of them that are orders of runs
-	fence     fence
-	rivalry   rivalry
-	stage     stage
-	scalers   map[string]*scaler // by group
-	chosen    map[string][]int   // the numbers of the slots that are wanted, by group
+	runs     runMemory
+	under    int // orders under way, and workers that are to obey
+	ofRuns   int // those of them that are orders of runs
+	fence    fence
+	stage    stage
+	scalers  map[string]*scaler // by group
+	chosen   map[string][]int   // the numbers of the slots that are wanted, by group
 }
 
 // stage is what a steward remembers of the rollout, beside its slots and machines.
@@ -236,38 +230,39 @@ type machineWork struct {
 
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
-	return &Steward{least: seen.Number + 1, slots: map[Slot]*slotWork{}, machines: map[string]*machineWork{},
-		runs: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}, fence: newFence(),
+	return &Steward{office: office{least: seen.Number + 1}, slots: map[Slot]*slotWork{},
+		machines: map[string]*machineWork{}, runs: newRunMemory(), fence: newFence(),
 		scalers: map[string]*scaler{}, chosen: map[string][]int{}}
 }
 
 // Begin takes the steward's term, which all can know of by now.
 func (s *Steward) Begin(t cluster.Term) {
-	if s.term.IsZero() { // it could give no orders: that slots lacked a machine meanwhile says nothing of a release
+	// Without a term it could give no orders: that slots lacked a machine meanwhile says nothing of a release
+	if s.office.term.IsZero() {
 		for _, w := range s.slots {
 			w.began = time.Time{}
 		}
 	}
-	s.term, s.resting, s.rivalry.self = t, false, t.Member
+	s.office.term, s.office.resting, s.office.rivalry.self = t, false, t.Member
 }
 
 // Rest takes that all can know that the steward has done all. It must begin again before its next order; its term may be
 // the same.
-func (s *Steward) Rest() { s.resting = true }
+func (s *Steward) Rest() { s.office.resting = true }
 
 // Blank reports whether it remembers nothing but its term.
 func (s *Steward) Blank() bool {
-	return s.under == 0 && len(s.slots)+len(s.machines)+len(s.runs)+len(s.scalers) == 0
+	return s.under == 0 && len(s.slots)+len(s.machines)+len(s.runs.by)+len(s.scalers) == 0
 }
 
 // Term returns the term; zero: it has begun none.
-func (s *Steward) Term() cluster.Term { return s.term }
+func (s *Steward) Term() cluster.Term { return s.office.term }
 
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
 func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 	l := newLook(s, now, want, standing)
-	s.rivalry.app = want.App
+	s.office.rivalry.app = want.App
 	l.heedLaterTerms()
 	l.followRollout()
 	if l.awaitsRelease() {
@@ -297,11 +292,11 @@ func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
 func (l *look) heedLaterTerms() {
 	s := l.memory
 	for i := range l.seen.kept {
-		if t := l.seen.kept[i].Epoch >> epochBits; t > s.term.Number {
-			if !s.term.IsZero() {
-				s.rivalry.outbid(l.clock.now)
+		if t := l.seen.kept[i].Epoch >> epochBits; t > s.office.term.Number {
+			if !s.office.term.IsZero() {
+				s.office.rivalry.outbid(l.clock.now)
 			}
-			s.over(t)
+			s.office.endTermsUpTo(t)
 		}
 	}
 }
@@ -367,7 +362,7 @@ func (s *Steward) enter(now time.Time, o *Order) {
 	}
 	switch {
 	case o.Replica.Run != "" && o.Verb == Make:
-		w := s.run(o.Replica.Group, o.Replica.Run)
+		w := s.runs.of(o.Replica.Group, o.Replica.Run)
 		w.making, w.epoch = true, o.Replica.Epoch
 		return
 	case o.Replica.Run != "":
@@ -407,7 +402,7 @@ func (s *Steward) machine(id string) *machineWork {
 func (s *Steward) Done(now time.Time, o *Order, err error) {
 	s.under--
 	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.outbid(now, e)
+		s.office.outbid(now, e)
 	}
 	if o.Replica.Run != "" {
 		s.ofRuns--

@@ -330,11 +330,11 @@ func TestEpochsGrow(t *testing.T) {
 	}
 	w.end(0, refused, "w1")
 	w.now = w.now.Add(time.Minute)
-	w.steward.slot(Slot{"web", 0}).epoch = FirstEpoch(w.steward.term) + 1<<epochBits - 1
-	before := w.steward.term
+	w.steward.slot(Slot{"web", 0}).epoch = FirstEpoch(w.steward.office.term) + 1<<epochBits - 1
+	before := w.steward.office.term
 	n := w.step(t)
-	if len(n.Orders) != 1 || w.steward.term.Compare(before) <= 0 || n.Orders[0].Replica.Epoch <= newest {
-		t.Errorf("a term without epochs: %+v, then term %v", n, w.steward.term)
+	if len(n.Orders) != 1 || w.steward.office.term.Compare(before) <= 0 || n.Orders[0].Replica.Epoch <= newest {
+		t.Errorf("a term without epochs: %+v, then term %v", n, w.steward.office.term)
 	}
 }
 

@@ -30,6 +30,39 @@ type rivalry struct {
 	until  time.Time // it begins no term before
 }
 
+// office is the steward's term, and what it must heed before it begins the next.
+type office struct {
+	term    cluster.Term
+	resting bool   // it has said that it has done all
+	least   uint64 // the number of its next term
+	rivalry rivalry
+}
+
+// endTermsUpTo ends the steward's term. Its next one is beyond a number.
+func (o *office) endTermsUpTo(number uint64) {
+	o.least, o.term = max(o.least, number+1), cluster.Term{}
+}
+
+// endTerm ends the steward's term.
+func (o *office) endTerm() { o.endTermsUpTo(o.term.Number) }
+
+// outbid takes that a worker has obeyed a higher term. A member that is still the steward begins a higher one.
+func (o *office) outbid(now time.Time, e *fault.Error) {
+	in, is := e.Detail.(cluster.Term)
+	if is && (in.Compare(o.term) <= 0 || o.term.IsZero() && in.Number < o.least) {
+		return // the order was of an earlier term of its own, and others of that one were refused before
+	}
+	if is {
+		o.rivalry.rival = in.Member
+		o.endTermsUpTo(in.Number)
+	}
+	o.rivalry.outbid(now)
+	o.endTerm()
+}
+
+// Outbid returns how often in a row the steward was told that another member's higher term is in force.
+func (s *Steward) Outbid() int { return s.office.rivalry.times }
+
 // outbid notes that another term than the steward's is in force.
 func (r *rivalry) outbid(now time.Time) {
 	if !now.Before(r.newest.Add(outbidApart)) {
@@ -43,27 +76,7 @@ func (r *rivalry) outbid(now time.Time) {
 	r.until = now.Add(min(yieldFor<<min(r.times-2, 8), mostYield))
 }
 
-// Outbid returns how often in a row the steward was told that another member's higher term is in force.
-func (s *Steward) Outbid() int { return s.rivalry.times }
-
 // first reports whether the steward goes before the member that outbids it. Both say the same.
 func (r *rivalry) first() bool {
 	return r.rival != "" && cluster.Steward([]cluster.WorkerID{r.self, r.rival}, r.app) == r.self
 }
-
-// outbid takes that a worker has obeyed a higher term. A member that is still the steward begins a higher one.
-func (s *Steward) outbid(now time.Time, e *fault.Error) {
-	in, is := e.Detail.(cluster.Term)
-	if is && (in.Compare(s.term) <= 0 || s.term.IsZero() && in.Number < s.least) {
-		return // the order was of an earlier term of its own, and others of that one were refused before
-	}
-	if is {
-		s.rivalry.rival = in.Member
-		s.over(in.Number)
-	}
-	s.rivalry.outbid(now)
-	s.over(s.term.Number)
-}
-
-// over ends the steward's term. Its next one is beyond a number.
-func (s *Steward) over(number uint64) { s.least, s.term = max(s.least, number+1), cluster.Term{} }

@@ -74,7 +74,7 @@ func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
 		}
 		w.now = w.now.Add(time.Second)
 	}
-	if w.step(t); w.steward.rivalry.until.IsZero() {
+	if w.step(t); w.steward.office.rivalry.until.IsZero() {
 		t.Fatal("it does not yield")
 	}
 	began := w.now
