@@ -40,7 +40,8 @@ func TestARowInPieces(t *testing.T) {
 	if _, err := a.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	h, err := a.Deploy("shop", largeRelease(t, 200<<10), "ann", nil, nil, time.Now())
+	h, _, err := a.Change("shop", rollout.Change{Why: rollout.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
+		At: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
