@@ -316,27 +316,23 @@ func (s *scaler) choose(now time.Time, g *Group, n int, l Loads) (count int, aga
 // scaleGroups lets groups choose how many machines they have, and returns what they have chosen. That is written before anything
 // is done for it.
 func (l *look) scaleGroups(d *docket) map[string]Scaled {
-	var next map[string]Scaled
-	set := func(name string, x Scaled) {
-		if next == nil {
-			next = map[string]Scaled{}
-		}
-		next[name] = x
-	}
-	for name, x := range l.want.Scaled {
-		if l.mayScale(name) {
-			set(name, x)
-		}
-	}
+	next := maps.Clone(l.want.Scaled)
+	maps.DeleteFunc(next, func(name string, _ Scaled) bool { return !l.mayScale(name) })
 	maps.DeleteFunc(l.memory.scalers, func(name string, _ *scaler) bool { return l.aim.goal[name] == nil })
 	for name, to := range l.aim.goal {
 		if x, changed := l.scaleGroup(to, next[name]); changed && d.tell() {
 			if x.Count != to.n {
 				l.memory.scalers[name].take(l.clock.now, x.Count)
 			}
-			set(name, x)
+			if next == nil {
+				next = map[string]Scaled{}
+			}
+			next[name] = x
 			d.give(todo{waits: true})
 		}
+	}
+	if len(next) == 0 {
+		return nil
 	}
 	return next
 }
