@@ -24,9 +24,8 @@ func TestBegunOutlivesEverybody(t *testing.T) {
 	}
 	ids := map[string]string{}
 	for _, name := range []string{"destroy", "stop"} {
-		a := s.ask("POST", "/"+app+"/machines", launch("v1", name, false), clientTime)
-		if ids[name] = a.body.ID; !a.yes() || look(t, ids[name]).processes != 1 {
-			t.Fatal(&a)
+		if ids[name] = s.run(name, false); look(t, ids[name]).processes != 1 {
+			t.Fatalf("%s has another number of processes than one", name)
 		}
 	}
 	reaper := s.reaper()

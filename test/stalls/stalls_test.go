@@ -149,6 +149,19 @@ func verbs(round string, by int) []*row {
 	}
 }
 
+// run makes a machine and returns its id once it is started. The first one waits for a reaper, which on a busy host takes
+// longer than souk in haste waits for an answer.
+func (s *souk) run(name string, stubborn bool) string {
+	s.t.Helper()
+	a := s.ask("POST", "/"+app+"/machines", launch("v1", name, stubborn), clientTime)
+	if !a.yes() {
+		s.t.Fatalf("%s: %v", name, &a)
+	}
+	r := row{id: a.body.ID}
+	waittest.See(s.t, name+" is started", func() string { return s.state(&r) }, func(is string) bool { return is == "started" })
+	return r.id
+}
+
 // prepare brings the machines into the states in which the verbs find them.
 func (s *souk) prepare(rows []*row, round string) {
 	s.t.Helper()
@@ -156,11 +169,7 @@ func (s *souk) prepare(rows []*row, round string) {
 		if r.from == "" {
 			continue
 		}
-		a := s.ask("POST", "/"+app+"/machines", launch("v1", fmt.Sprintf("m%d-%s", k, round), r.stubborn), clientTime)
-		if !a.yes() || a.body.State != "started" {
-			s.t.Fatalf("%s: %v, %s", r.verb, &a, a.body.State)
-		}
-		r.id = a.body.ID
+		r.id = s.run(fmt.Sprintf("m%d-%s", k, round), r.stubborn)
 		r.before = look(s.t, r.id)
 		if verb := map[string]string{"stopped": "/stop", "suspended": "/suspend"}[r.from]; verb != "" {
 			if a := s.ask("POST", r.path(verb), map[string]any{}, clientTime); !a.yes() {
