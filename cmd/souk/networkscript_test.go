@@ -70,7 +70,7 @@ func main() {
 		http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, os.Args[2]) })
 		panic(http.ListenAndServe(append(os.Args, ":80")[3], nil))
 	}
-	c := http.Client{Timeout: 3 * time.Second}
+	c := http.Client{Timeout: 10 * time.Second}
 	if os.Args[1] == "ask6" {
 		c.Transport = &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp6", at)
