@@ -158,7 +158,8 @@ func (s *souk) run(name string, stubborn bool) string {
 		s.t.Fatalf("%s: %v", name, &a)
 	}
 	r := row{id: a.body.ID}
-	waittest.See(s.t, name+" is started", func() string { return s.state(&r) }, func(is string) bool { return is == "started" })
+	waittest.See(s.t, name+" is started", func() string { return s.state(&r) },
+		func(is string) bool { return is == "started" })
 	return r.id
 }
 
