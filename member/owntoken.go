@@ -45,7 +45,7 @@ func (t *Tokens) isLocal() bool { return doorkeeper{t.m}.may(registry.Object{Kin
 
 func (t *Tokens) ownRow() tokenRow {
 	now := t.now().UTC()
-	return tokenRow{Member: string(t.m.ID()), Name: ownPrefix + string(t.m.ID()), Role: api.RoleAdmin, Own: true,
+	return tokenRow{Name: ownPrefix + string(t.m.ID()), Role: api.RoleAdmin, Own: true,
 		Made: now, Ends: now.Add(TokenLife), Keys: t.m.identity.GossipKeys().Generation}
 }
 

@@ -50,16 +50,15 @@ const (
 
 // tokenRow is what is kept of a token.
 type tokenRow struct {
-	Member string     `json:"member"` // for a souk of before: who made it is who signed it
-	Name   string     `json:"name,omitempty"`
-	Role   api.Role   `json:"role,omitempty"`
-	App    string     `json:"app,omitempty"` // that it is good for; "": all
-	By     string     `json:"by,omitempty"`
-	Own    bool       `json:"own,omitempty"`
-	Made   time.Time  `json:"made,omitzero"`
-	Ends   time.Time  `json:"ends,omitzero"`
-	Line   []forebear `json:"line,omitempty"` // the tokens that it was made with, the first one first
-	Keys   int        `json:"keys,omitempty"` // of a member's own: the generation of the keys of gossip that it was told with
+	Name string     `json:"name,omitempty"`
+	Role api.Role   `json:"role,omitempty"`
+	App  string     `json:"app,omitempty"` // that it is good for; "": all
+	By   string     `json:"by,omitempty"`
+	Own  bool       `json:"own,omitempty"`
+	Made time.Time  `json:"made,omitzero"`
+	Ends time.Time  `json:"ends,omitzero"`
+	Line []forebear `json:"line,omitempty"` // the tokens that it was made with, the first one first
+	Keys int        `json:"keys,omitempty"` // of a member's own: the generation of the keys of gossip that it was told with
 }
 
 // forebear is a token that another was made with: when it is let in no more, so is the other. Since is when the
@@ -363,7 +362,7 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 		return out, err
 	}
 	now := t.now().UTC()
-	row := tokenRow{Member: string(t.m.ID()), Name: in.Name, Role: in.Role, App: in.App, By: by.Name,
+	row := tokenRow{Name: in.Name, Role: in.Role, App: in.App, By: by.Name,
 		Made: now, Ends: now.Add(life), Line: line}
 	if out.Secret, err = t.tell(row); err == nil {
 		out.Token, _ = t.find(api.TokenDigest(out.Secret))

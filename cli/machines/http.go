@@ -147,7 +147,7 @@ func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (lis
 		return list
 	}
 	all, err := cl.Services(ctx, m.App)
-	if err != nil { // of an older souk
+	if err != nil { // the machine is there all the same
 		return list
 	}
 	list.Doors = all.Doors

@@ -133,7 +133,6 @@ func argsFor(r *row, c Command) (opArgs, error) {
 	if a.Source == "" {
 		a.Source = machine.SourceUser
 	}
-	// what an older souk let pass is not held against it
 	if sc := r.Machine.Config.StopConfig; sc != nil && c.Verb != Signal {
 		if sc.Timeout != nil && c.Timeout == 0 {
 			a.Grace = min(max(0, sc.Timeout.Duration), MaxGrace)

@@ -43,7 +43,7 @@ func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) 
 
 // attachOnce is attach with one reaper. again says that it went away.
 func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code int, again bool, err error) {
-	if err := r.hasTerminals(ctx); err != nil {
+	if _, err := r.link.session(ctx); err != nil { // the reaper is there, and this souk's where it can be
 		return 0, false, err
 	}
 	conn, err := r.link.dial(ctx)

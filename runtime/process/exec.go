@@ -35,12 +35,9 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	}
 	ask := frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, User: q.User, Dir: q.Dir, Hello: hello(false)}
 	if q.Terminal != nil {
-		if err := r.hasTerminals(ctx); err != nil {
-			return 0, err
-		}
 		ask.Terminal = &q.Terminal.Terminal
 	}
-	if err := r.runsAs(ctx, q); err != nil {
+	if _, err := r.link.session(ctx); err != nil { // the reaper is there, and this souk's where it can be
 		return 0, err
 	}
 	conn, err := r.link.dial(ctx)
@@ -96,36 +93,6 @@ func answer(in io.Reader) (a frame.Reply, err error) {
 		err = json.Unmarshal(f.Head, &a)
 	}
 	return a, err
-}
-
-// hasTerminals refuses a terminal where the reaper makes none.
-func (r *Runtime) hasTerminals(ctx context.Context) error {
-	return r.reaperFrom(ctx, frame.Terminals, "which makes no terminals", "leave the terminal (-t) out")
-}
-
-// runsAs refuses a user or a directory where the reaper would pass over them.
-func (r *Runtime) runsAs(ctx context.Context, q runtime.ExecRequest) error {
-	if q.User == "" && q.Dir == "" {
-		_, err := r.link.session(ctx)
-		return err
-	}
-	return r.reaperFrom(ctx, frame.ExecAs, "which runs commands as the machine's own user and in its own directory",
-		"leave --user and --workdir out")
-}
-
-// reaperFrom refuses what a reaper of a protocol before version cannot do, and has it asked once more to become this
-// souk's.
-func (r *Runtime) reaperFrom(ctx context.Context, version int, lacks, instead string) error {
-	s, err := r.link.session(ctx)
-	if err != nil || s.welcome.Version >= version {
-		return err
-	}
-	if err := r.link.askAgain(ctx, s); err != nil {
-		return err
-	}
-	return fault.New(fault.Unavailable, "reaper",
-		"the reaper is still of an older souk, %s: it is replaced once the commands that run in "+
-			"its machines have ended; until then %s", lacks, instead)
 }
 
 // endPatience bounds how long a command that is given up is asked how it ended.

@@ -176,20 +176,6 @@ func (l *link) upgrade(ctx context.Context, s *session) *session {
 	return nil
 }
 
-// askAgain lets go of a reaper that stayed of another build, so that it is asked to become this one with the next
-// connection.
-func (l *link) askAgain(ctx context.Context, s *session) error {
-	select {
-	case l.connecting <- struct{}{}:
-		defer func() { <-l.connecting }()
-	case <-ctx.Done():
-		return timeout(ctx, "answer")
-	}
-	l.asked = false
-	s.let.Store(true)
-	return s.conn.Close()
-}
-
 func (l *link) live() *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()

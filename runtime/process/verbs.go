@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/devices"
-	"github.com/soukhq/souk/runtime/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
@@ -46,12 +44,9 @@ func (r *Runtime) ReadyIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 // Check refuses what Start would, as far as it can be seen; see runtime.Checker.
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error { return r.CheckIn(ctx, s, nil) }
 
-// CheckIn is Check in a container; nil is none. A reaper of an older souk cannot tell: its start will.
+// CheckIn is Check in a container; nil is none.
 func (r *Runtime) CheckIn(ctx context.Context, s runtime.Spec, in *frame.Container) error {
 	_, err := r.ask(ctx, frame.Request{Op: frame.OpCheck}, s, in)
-	if fault.Is(err, fault.Unimplemented) {
-		return nil
-	}
 	return err
 }
 
@@ -67,9 +62,6 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		return frame.Reply{}, err
 	}
 	if s.TTY {
-		if err := r.hasTerminals(ctx); err != nil {
-			return frame.Reply{}, err
-		}
 		st.Terminal = &machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}} // until somebody attaches
 	}
 	total := 0
@@ -95,9 +87,6 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		return frame.Reply{}, fault.New(fault.Invalid, "argv",
 			"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use files",
 			size)
-	}
-	if err := r.newEnough(ctx, in); err != nil {
-		return frame.Reply{}, err
 	}
 	q.Machine, q.Attempt, q.Start = s.Machine, s.Attempt, st
 	return r.link.call(ctx, q, false, data...)
@@ -128,44 +117,9 @@ func (r *Runtime) giveDevices(s runtime.Spec, st *frame.Start) error {
 	return nil
 }
 
-// newEnough refuses to start machines by a reaper of an older souk, which would run them as root, or a container's
-// program on the host, and has it asked once more to become this one.
-func (r *Runtime) newEnough(ctx context.Context, in *frame.Container) error {
-	needs := frame.Apart
-	switch {
-	case in != nil && in.Network != nil && slices.ContainsFunc(in.Network.Publish, narrow):
-		needs = frame.Narrow
-	case in != nil && in.Network != nil:
-		needs = frame.Networks
-	case in != nil:
-		needs = frame.Containers
-	case os.Geteuid() != 0:
-		return nil
-	}
-	s, err := r.link.session(ctx)
-	if err != nil || s.welcome.Version >= needs {
-		return err
-	}
-	if err := r.link.askAgain(ctx, s); err != nil {
-		return err
-	}
-	return fault.New(fault.Unavailable, "reaper",
-		"the reaper is still of an older souk, which would run the machine as another: it is replaced once the "+
-			"commands that run in its machines have ended")
-}
-
-func narrow(p netplan.Port) bool { return p.Address.IsValid() }
-
 // Signal sends sig to the main process; 0 is the one that it is to be stopped by.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
-	s, err := r.link.session(ctx)
-	if err != nil {
-		return err
-	}
-	if sig == 0 && s.welcome.Version < frame.Stops {
-		sig = syscall.SIGINT
-	}
-	_, err = r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
+	_, err := r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
 	return err
 }
 
@@ -206,9 +160,6 @@ func (r *Runtime) AckAll(ctx context.Context, exits []runtime.Exit) error {
 // Ping makes a round trip to where the reaper forks.
 func (r *Runtime) Ping(ctx context.Context) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPing}, false)
-	if fault.Is(err, fault.Unimplemented) {
-		return nil // a reaper of an older souk, which has answered
-	}
 	return err
 }
 
@@ -241,11 +192,6 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 // HibernateIn suspends a container to disk; see runtime.Hibernator.
 func (r *Runtime) HibernateIn(ctx context.Context, id string, attempt uint64) error {
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpHibernate, Machine: id, Attempt: attempt}, false)
-	if fault.Is(err, fault.Unimplemented) {
-		return fault.New(fault.Precondition, runtime.CodeAwake,
-			"machine %s cannot be suspended to disk: its reaper is of an older souk, which is replaced with the next "+
-				"start of souk", id)
-	}
 	return err
 }
 
@@ -269,11 +215,6 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	l := limitsOf(s)
 	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResize, Machine: s.Machine, Attempt: s.Attempt, Limits: &l},
 		false)
-	if fault.Is(err, fault.Unimplemented) {
-		return fault.New(fault.Precondition, "reaper",
-			"the machines of this worker are kept by a reaper of an older souk, which cannot "+
-				"resize them; update machine %s instead, which restarts it", s.Machine)
-	}
 	return err
 }
 

@@ -101,7 +101,7 @@ const (
 // known is what the lives file says of one machine.
 type known struct {
 	seen    uint64
-	started time.Time // when the attempt seen was; zero where an older reaper did not write it down
+	started time.Time // when the attempt seen was
 	intent  uint64    // an attempt whose program may or may not have run
 	meant   time.Time // when that was about to be
 	life    *lifeRecord
@@ -119,9 +119,6 @@ func (k *known) lose(machine string, now time.Time) {
 	}
 	k.exits[k.intent] = runtime.Exit{Machine: machine, Attempt: k.intent, Code: -1, Lost: true, At: now}
 	k.seen, k.started, k.intent = k.intent, k.meant, 0
-	if k.started.IsZero() {
-		k.started = now
-	}
 }
 
 // lives is the open file.

@@ -29,7 +29,7 @@ type machine struct {
 	owned int // whose its directory is; 0: root's or not known
 
 	seen    uint64    // the highest attempt that was started
-	started time.Time // when that was; zero where an older reaper did not write it down
+	started time.Time // when that was
 	intent  uint64    // the attempt whose program is about to run; 0: none
 	meant   time.Time // when that was begun
 	life    *life     // the latest, nil when none was started since the reaper began

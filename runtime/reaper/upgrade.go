@@ -60,7 +60,6 @@ func (r *Reaper) upgrade(argv []string) error {
 		resume()
 		return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot be upgraded now")
 	}
-	_ = lockShared(r.held, true) // nobody else has it: nothing is forked now
 	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
 	for i, kv := range env { // it may have been moved
 		if strings.HasPrefix(kv, EnvDir+"=") {
@@ -69,7 +68,6 @@ func (r *Reaper) upgrade(argv []string) error {
 	}
 	err = syscall.Exec(argv[0], argv, env)
 	_ = unix.Close(fd)
-	_ = lockShared(r.held, false)
 	r.keepPipes(lives, true)
 	resume()
 	return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot become %s", argv[0])

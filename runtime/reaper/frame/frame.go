@@ -12,21 +12,10 @@ import (
 	"io"
 )
 
-// Version is the protocol this build speaks; Oldest is the oldest one it still understands. A reaper from Apart on
-// gives machines users of their own, one from Containers on knows what a container is, one from Networks on gives
-// containers theirs, one from Terminals on gives machines theirs, one from Stops on knows by which signal one is to be
-// stopped, one from Narrow on publishes ports at one address of the host, and one from ExecAs on runs commands as another
-// user and in another directory.
+// Version is the protocol this build speaks; Oldest is the oldest one it still understands.
 const (
-	Version    = 10
-	ExecAs     = 10
-	Narrow     = 9
-	Stops      = 8
-	Terminals  = 7
-	Networks   = 6
-	Containers = 3
-	Apart      = 2
-	Oldest     = 1
+	Version = 1
+	Oldest  = 1
 )
 
 // Bounds of one frame. A head is JSON without file contents; a body is the contents of all files of one start.
