@@ -148,7 +148,7 @@ type UsageList struct {
 
 // ServerInfo is what a server says of itself.
 type ServerInfo struct {
-	Version string    `json:"version"`
+	cluster.Build
 	Go      string    `json:"go"`
 	Region  string    `json:"region"`
 	Workers int       `json:"workers"`

@@ -169,7 +169,7 @@ func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claim
 	return got, c.self, err
 }
 
-// passedOver reports whether another member must decide: this one cannot be asked, or is too old for the question.
+// passedOver reports whether another member must decide: this one cannot be asked, or decides nothing.
 func passedOver(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout:

@@ -2,32 +2,34 @@ package cli
 
 import (
 	"runtime/debug"
+
+	"github.com/soukhq/souk/cluster"
 )
 
-// Build is what Go recorded of the build of a program.
-type Build struct {
-	Version string `json:"version"`               // a tag, else a pseudo-version with the commit and its date, else devel
-	Commit  string `json:"commit,omitempty"`      // "": it was built without
-	At      string `json:"commit_time,omitempty"` // RFC 3339
-	Changed bool   `json:"changed,omitempty"`     // the checkout had changes that were not committed
-}
+// Release is the version of this source: the release that it is, or is to become. CHANGELOG.md says what is new in it.
+const Release = "0.1.0"
 
-// unversioned is the version of a build that says nothing of its source.
-const unversioned = "devel"
+// released is not "" in what "make dist" builds.
+var released string //nolint:gochecknoglobals // set by the linker
 
-// Version returns the version of this program.
-func Version() string { return ThisBuild().Version }
+// Version returns the version of this program, and its commit where it is no release.
+func Version() string { return ThisBuild().String() }
 
 // ThisBuild returns what is known of this program.
-func ThisBuild() Build {
+func ThisBuild() cluster.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return Build{Version: unversioned}
+		info = &debug.BuildInfo{}
 	}
-	return buildOf(info)
+	return buildOf(info, released != "")
 }
 
-func buildOf(info *debug.BuildInfo) (b Build) {
+// buildOf reads what Go recorded of a build. One of the release's tag is the release, also where "go install" made it.
+func buildOf(info *debug.BuildInfo, released bool) cluster.Build {
+	b := cluster.Build{Version: cluster.Unreleased(Release)}
+	if released || info.Main.Version == "v"+Release {
+		b.Version = Release
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -38,25 +40,16 @@ func buildOf(info *debug.BuildInfo) (b Build) {
 			b.Changed = s.Value == "true"
 		}
 	}
-	const short = 12
-	switch v := info.Main.Version; {
-	case v != "" && v != "(devel)":
-		b.Version = v
-	case len(b.Commit) >= short: // of a checkout in which Go finds no version
-		b.Version = unversioned + "-" + b.Commit[:short]
-	default:
-		b.Version = unversioned
-	}
 	return b
 }
 
-// Source says of which commit a build is, or why that is not known.
-func (b Build) Source() string {
+// SourceOf says of which commit a build is, or why that is not known; "": there is nothing to say.
+func SourceOf(b cluster.Build) string {
 	switch {
-	case b.Commit == "" && b.Version == unversioned:
+	case b.Commit == "" && !b.Released():
 		return `built without its commit, which "make build" in a git checkout notes, and "go run" does not, nor Go in a ` +
 			"worktree of git"
-	case b.Commit == "": // installed with go install, or built of a module
+	case b.Commit == "": // installed with go install
 		return ""
 	}
 	text := "commit " + b.Commit

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -17,20 +19,35 @@ func TestBuildOf(t *testing.T) {
 	of := "commit " + commit + " of 2026-11-27T19:07:24Z"
 	for _, c := range []struct {
 		version  string
+		released bool
 		settings []debug.BuildSetting
 		want     string
 		source   string
 	}{
-		{"(devel)", nil, "devel", none},
-		{"", nil, "devel", none},
-		{"(devel)", vcs("false"), "devel-7c24b53e5678", of},
-		{"v0.0.0-20261127190724-7c24b53e5678", vcs("false"), "v0.0.0-20261127190724-7c24b53e5678", of},
-		{"v1.2.3+dirty", vcs("true"), "v1.2.3+dirty", of + ", with changes that are not committed"},
-		{"v1.2.3", nil, "v1.2.3", ""},
+		{"(devel)", false, nil, Release + "-dev", none},
+		{"", false, nil, Release + "-dev", none},
+		{"(devel)", false, vcs("false"), Release + "-dev+7c24b53e5678", of},
+		{"v0.0.0-20261127190724-7c24b53e5678", false, vcs("false"), Release + "-dev+7c24b53e5678", of},
+		{"v" + Release + "+dirty", false, vcs("true"), Release + "-dev+7c24b53e5678", of + ", with changes that are not committed"},
+		{"v" + Release, false, nil, Release, ""},
+		{"v" + Release, false, vcs("false"), Release, of},
+		{"v0.0.0-20261127190724-7c24b53e5678", true, vcs("false"), Release, of},
 	} {
-		b := buildOf(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings})
-		if b.Version != c.want || b.Source() != c.source {
-			t.Errorf("%q: %q, %q", c.version, b.Version, b.Source())
+		b := buildOf(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings}, c.released)
+		if b.String() != c.want || SourceOf(b) != c.source {
+			t.Errorf("%q: %q, %q", c.version, b, SourceOf(b))
 		}
+	}
+}
+
+// TestChangesOfTheRelease: the newest section of CHANGELOG.md is of this source's release.
+func TestChangesOfTheRelease(t *testing.T) {
+	raw, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, newest, _ := strings.Cut(string(raw), "\n## ")
+	if version, _, _ := strings.Cut(newest, ","); version != Release {
+		t.Errorf("its newest section is of %s, and this is %s", version, Release)
 	}
 }

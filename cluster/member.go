@@ -28,6 +28,7 @@ type Member struct {
 	RTT        time.Duration `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
 	Self       bool          `json:"self,omitempty"`
 	Removed    bool          `json:"removed,omitempty"` // from the cluster: it must join anew
+	Build      Build         `json:"build,omitzero"`    // which souk it runs
 }
 
 // Door is where a member serves the API for other hosts.

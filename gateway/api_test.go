@@ -344,7 +344,7 @@ func TestSoukOwn(t *testing.T) {
 	for _, name := range []string{"souk_http_request_duration_seconds_bucket",
 		`souk_worker_capacity{resource="memory_bytes",worker="w1"} 4.294967296e+09`,
 		`souk_machines{state="started",worker="w1"} 1`, `souk_bids_total{result="granted"} 1`,
-		"souk_placement_duration_seconds_count", "go_goroutines", "process_open_fds",
+		"souk_placement_duration_seconds_count", "souk_build_info{", "go_goroutines", "process_open_fds",
 		`souk_runs_total{operation="start",outcome="ok",worker="w1"} 1`,
 		`souk_refusals_total{reason="memory",worker="w1"} 1`} {
 		if !strings.Contains(r.raw, name) {

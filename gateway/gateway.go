@@ -64,11 +64,11 @@ type Options struct {
 	Region cluster.Region
 	// Decisions is where the broker records each placement; nil: nowhere.
 	Decisions *decisionlog.Log
-	Full      func() error // why nothing new is kept here; nil: it always is
-	Log       *slog.Logger // nil: nothing is logged
-	Rand      io.Reader    // nil: crypto/rand
-	Version   string       // of souk, for /v1/souk/version
-	PageBytes int          // of machines, on a page; 0: 16 MiB
+	Full      func() error  // why nothing new is kept here; nil: it always is
+	Log       *slog.Logger  // nil: nothing is logged
+	Rand      io.Reader     // nil: crypto/rand
+	Build     cluster.Build // of souk, for /v1/souk/version and metrics
+	PageBytes int           // of machines, on a page; 0: 16 MiB
 }
 
 // Broker is what a gateway asks of the broker of its process.
@@ -117,7 +117,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Proxy != nil {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
-	metrics := newMetrics(counts...)
+	metrics := newMetrics(append(counts, buildInfo(o.Build))...)
 	front := &front{o.judge(), o.Full, o.doors(), o.Agree, o.Log, metrics}
 	var err error
 	if g.mux, err = front.mux(g.nouns(o, policies, services, metrics.serve)); err != nil {
@@ -212,7 +212,7 @@ func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.R
 		&imagesAPI{d, o.Log},
 		&tokensAPI{o.Catalog, o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, o.Claims},
-		&processAPI{o.Version, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
+		&processAPI{o.Build, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
 	}
 }
 

@@ -82,7 +82,7 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	f, handle := fleetOf(func(w *memWorker) Worker { return reached(t, w) }, workers...)
 	s.options = Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: rows}, Catalog: rows,
 		Token: testToken, Region: "local",
-		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Version: "test"}
+		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Build: cluster.Build{Version: "test"}}
 	if s.spec, err = parsed(); err != nil {
 		t.Fatal(err)
 	}

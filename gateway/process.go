@@ -26,7 +26,7 @@ import (
 
 // processAPI serves what is to be known of this process and of the workers that it reaches.
 type processAPI struct {
-	version   string
+	build     cluster.Build
 	region    cluster.Region
 	started   time.Time
 	cluster   Cluster // nil: this souk is alone
@@ -51,7 +51,7 @@ func (a *processAPI) handlers() handlers {
 }
 
 func (a *processAPI) getVersion(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, api.ServerInfo{Version: a.version, Go: goruntime.Version(), Region: string(a.region),
+	answer(w, http.StatusOK, api.ServerInfo{Build: a.build, Go: goruntime.Version(), Region: string(a.region),
 		Workers: a.directory.Fleet.Snapshot().Len(), Started: a.started})
 	return nil
 }
@@ -167,6 +167,15 @@ func (a *processAPI) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 type metrics struct {
 	requests *prometheus.HistogramVec
 	serve    http.Handler
+}
+
+// buildInfo tells which souk this is, by its labels; it is always 1.
+func buildInfo(b cluster.Build) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "souk_build_info", Help: "Which souk this is, by labels: its version, and its commit and when that was made.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "commit_time": b.At,
+			"go": goruntime.Version()},
+	}, func() float64 { return 1 })
 }
 
 // newMetrics makes them, with those of others.

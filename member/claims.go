@@ -10,15 +10,8 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// claimsSince is the capability from which on a member decides claims.
-const claimsSince = 20261122
-
 // DecideBy gives the member what decides claims that others ask it for. It is called before Run.
 func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
-
-// stewardsSince is the capability from which on a member carries services and has machines of them: before it none knew of
-// the keys of a release, so that it could not read one, and its machines began with the newest secrets.
-const stewardsSince = 20261128
 
 // CarryBy gives the member what carries services. It is called before Run.
 func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }
@@ -35,11 +28,11 @@ func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration,
 	return f.Link.Stuck(ctx)
 }
 
-// Stewards lists the members that may carry services: those that can be heard, are not removed, and are new enough; this
-// one among them.
+// Stewards lists the members that may carry services: those that can be heard and are not removed; this one among
+// them.
 func (m *Member) Stewards() (ids []cluster.WorkerID) {
 	for _, x := range m.cluster.Members() {
-		if x.Self || !m.removedFor(x.ID) && x.Heard() && x.Capability >= stewardsSince {
+		if x.Self || !m.removedFor(x.ID) && x.Heard() {
 			ids = append(ids, x.ID)
 		}
 	}
@@ -63,11 +56,11 @@ func (m *Member) Apart() time.Duration {
 	return m.cluster.Silent()
 }
 
-// Deciders lists the members that may decide claims: those that are known, not removed, and new enough.
+// Deciders lists the members that may decide claims: those that are known and not removed.
 func (m *Member) Deciders() []cluster.WorkerID {
 	var out []cluster.WorkerID
 	for _, x := range m.cluster.Members() {
-		if x.Self || !m.removedFor(x.ID) && x.Capability >= claimsSince {
+		if x.Self || !m.removedFor(x.ID) {
 			out = append(out, x.ID)
 		}
 	}

@@ -1,7 +1,6 @@
 package member
 
 import (
-	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -141,25 +140,15 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 
 // Grant is not tried at a worker that cannot be heard.
 func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
-	if err := cmp.Or(f.unheard(), f.tooOld(g.Term)); err != nil {
+	if err := f.unheard(); err != nil {
 		return nil, err
 	}
 	return f.Worker.Grant(ctx, g)
 }
 
-// tooOld is the error of a worker that does not know what a steward's term is, and would make a machine that no steward
-// finds again; nil where there is no term.
-func (f *Far) tooOld(t *cluster.Term) error {
-	if x, known := f.m.cluster.Member(f.id); t == nil || !known || x.Capability >= stewardsSince {
-		return nil
-	}
-	return fault.New(fault.Unavailable, broker.CodeUnreachable,
-		"worker %s was not asked: its souk is too old to have machines of a service; upgrade it", f.id)
-}
-
 // Do is Grant for verbs.
 func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
-	if err := cmp.Or(f.unheard(), f.tooOld(c.Term)); err != nil {
+	if err := f.unheard(); err != nil {
 		return lifecycle.Outcome{}, err
 	}
 	return f.Worker.Do(ctx, c)

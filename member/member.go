@@ -46,6 +46,7 @@ func Pieces() []string {
 type Options struct {
 	Dir    string
 	Region cluster.Region
+	Build  cluster.Build                           // that others are told
 	Wire   string                                  // host:port to listen on for the other members' calls
 	Listen func(addr string) (net.Listener, error) // opens Wire; nil: net.Listen
 	Gossip string                                  // host:port for gossip, packets and streams
@@ -159,7 +160,7 @@ func (m *Member) openGossip() (err error) {
 		return append(s.Signature, s.Certificate...) // the first is of a fixed length
 	}
 	m.cluster, err = gossip.New(gossip.Options{
-		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Bind: m.o.Gossip,
+		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Build: m.o.Build, Bind: m.o.Gossip,
 		Advertise: advertise(m.o.Gossip, m.o.Host),
 		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
 		Knobs: m.o.Knobs, Log: m.o.Log,

@@ -59,7 +59,7 @@ type Options struct {
 	KeepToken func(token string) error
 	Region    cluster.Region
 	Workers   []Worker
-	Version   string // that the API tells
+	Build     cluster.Build // that the API tells
 
 	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
 	Reserve    bool

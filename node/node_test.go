@@ -51,7 +51,7 @@ func (p *process) options() node.Options {
 		Token:      token,
 		Region:     "local",
 		Workers:    []node.Worker{w},
-		Version:    "test",
+		Build:      cluster.Build{Version: "test"},
 		DecisionMB: 1,
 		Reserve:    p.reserve,
 		Runtime:    func(node.Worker, string) (node.Runtime, error) { return p.world.Reopen(), nil },

@@ -294,7 +294,7 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 		Token:     n.o.Token,
 		Region:    n.o.Region,
 		Log:       n.o.Log,
-		Version:   n.o.Version,
+		Build:     n.o.Build,
 	}
 	if n.images != nil {
 		options.Images = n.images

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/soukhq/souk/cli"
 )
 
 // TestInstall installs from a directory whose archive has a script in place of souk, and not when it was changed.
@@ -58,7 +60,8 @@ func saysCommit(t *testing.T, dist string) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	run(t, []string{"SOUK_FROM=" + dist, "SOUK_BIN=" + bin}, "sh", filepath.Join(dist, "install.sh"))
 	said := run(t, []string{"SOUK_ADDR=unix:/nowhere"}, filepath.Join(bin, "souk"), "version", "--json")
-	if !strings.Contains(said, `"commit":"`+strings.TrimSpace(string(head))+`"`) || strings.Contains(said, "devel") {
+	if !strings.Contains(said, `"commit":"`+strings.TrimSpace(string(head))+`"`) ||
+		!strings.Contains(said, `"version":"`+cli.Release+`"`) {
 		t.Errorf("it says %s", said)
 	}
 }

@@ -54,7 +54,7 @@ const keptSuffix = ".jsonl"
 
 func (k *kept) path(id string) string { return filepath.Join(k.dir, id+keptSuffix) }
 
-// recover takes up what an earlier souk has kept. of returns a machine; nil: the worker does not know it any more.
+// recover takes up what was kept before the start of souk. of returns a machine; nil: the worker does not know it any more.
 func (k *kept) recover(of func(id string) *machine.Machine) {
 	es, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ func Members(c *cli.Env) *cobra.Command {
 		Long: `List the members of the cluster, as the one that answers knows them. "dead"
 has not been heard of for some seconds: its machines may be running all the same. RTT is of its last answer to a
 probe. KEYS counts the steps of rotations of the gossip key that it has taken: one that lags has not heard of the
-newest (souk ca rotate-gossip-key).`,
+newest (souk ca rotate-gossip-key). SOUK is the version that it runs, with its commit where it is no release.`,
 		Example: "  souk members\n  souk members --json", Args: cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return doMembers(cmd.Context(), c) }}
 }
@@ -64,10 +64,11 @@ func doMembers(ctx context.Context, c *cli.Env) error {
 			{Text: rtt},
 			{Text: strconv.Itoa(m.Capability)},
 			{Text: strconv.Itoa(m.Keys)},
+			{Text: m.Build.String()},
 		}
 	}
-	c.Table([]cli.Column{cli.Keep("MEMBER").Cut(8), cli.Keep("STATE"), cli.Drop("SINCE", 6),
-		cli.Drop("WIRE", 5), cli.Drop("GOSSIP", 4), cli.Drop("RTT", 3), cli.Drop("SPEAKS", 1),
-		cli.Drop("KEYS", 2)}, rows)
+	c.Table([]cli.Column{cli.Keep("MEMBER").Cut(8), cli.Keep("STATE"), cli.Drop("SINCE", 7),
+		cli.Drop("WIRE", 6), cli.Drop("GOSSIP", 5), cli.Drop("RTT", 4), cli.Drop("SPEAKS", 1),
+		cli.Drop("KEYS", 2), cli.Drop("SOUK", 3)}, rows)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -17,9 +18,10 @@ func Version(c *cli.Env) *cobra.Command {
 	sbom := false
 	cmd := &cobra.Command{Use: "version",
 		Short: "Print the version of this program, and of the server when one answers",
-		Long: `Print the version of this program: the release that it is, else one that is made of the commit and its date, as Go
-notes them where it builds in a git checkout ("make build", "go build"); "go run" notes none, nor does Go in a worktree of
-git, or where GOFLAGS has -buildvcs=false ("make build" notes them then, too). Where a server answers, its version is printed, too.`,
+		Long: `Print the version of this program, and the commit that it was built of, with its date. 0.1.0 is a release; 0.1.0-dev is
+on the way to it. Go notes the commit where it builds in a git checkout ("make build", "go build"); "go run" notes none, nor
+does Go in a worktree of git, or where GOFLAGS has -buildvcs=false ("make build" notes it then, too). Where a server answers,
+its version is printed, too. "souk members" shows that of each member, and the metric souk_build_info that of the one asked.`,
 		Example: "  souk version\n  souk version --json\n  souk version --sbom > souk.cdx.json",
 		Args:    cli.Args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -27,7 +29,7 @@ git, or where GOFLAGS has -buildvcs=false ("make build" notes them then, too). W
 				return printBill(c)
 			}
 			v := struct {
-				cli.Build
+				cluster.Build
 				Go     string          `json:"go"`
 				Server *api.ServerInfo `json:"server"`
 			}{Build: cli.ThisBuild(), Go: goruntime.Version()}
@@ -42,12 +44,12 @@ git, or where GOFLAGS has -buildvcs=false ("make build" notes them then, too). W
 				c.JSONLine(c.Out, v)
 				return nil
 			}
-			fmt.Fprintf(c.Out, "souk %s (%s)\n", v.Version, v.Go)
-			if from := v.Source(); from != "" {
+			fmt.Fprintf(c.Out, "souk %s (%s)\n", v.Build, v.Go)
+			if from := cli.SourceOf(v.Build); from != "" {
 				c.Printf("  %s\n", from)
 			}
 			if v.Server != nil {
-				fmt.Fprintf(c.Out, "server %s (%s)\n", v.Server.Version, v.Server.Go)
+				fmt.Fprintf(c.Out, "server %s (%s)\n", v.Server.Build, v.Server.Go)
 			}
 			return nil
 		}}

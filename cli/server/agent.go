@@ -250,7 +250,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, Member: a.m,
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
-			Version: cli.Version(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
+			Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
 			KeepToken: func(token string) error { return keepToken(dir, token) }},
 	)
 	if err != nil {
@@ -278,6 +278,7 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 	*member.Member, error) {
 	m, err := member.New(member.Options{
 		Dir:    dir,
+		Build:  cli.ThisBuild(),
 		Region: cluster.Region(o.Region),
 		Wire:   o.Wire,
 		Listen: func(addr string) (net.Listener, error) { return listen("wire", addr) },

@@ -109,7 +109,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	}
 	if o.remove {
 		return o.doRemove(ctx, c, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans,
-			Log: o.log(c), Containers: containers.how, Version: cli.Version()})
+			Log: o.log(c), Containers: containers.how, Build: cli.ThisBuild()})
 	}
 	sized, err := o.volumes.sized()
 	if err != nil {
@@ -136,7 +136,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
 			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized, Proxy: requests.how,
-			DecisionMB: o.decisionMB, Version: cli.Version(), Grace: shutdownGrace, Reserve: true,
+			DecisionMB: o.decisionMB, Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true,
 			Devices: o.offer.found(ctx, log)},
 	)
 	if err != nil {

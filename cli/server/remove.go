@@ -118,7 +118,7 @@ func removeMember(ctx context.Context, c *cli.Env, o *agentFlags, dir string, lo
 		return err
 	}
 	return o.doRemove(ctx, c, node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Log: log,
-		Workers: []node.Worker{plan}, Containers: containers.how, Version: cli.Version()},
+		Workers: []node.Worker{plan}, Containers: containers.how, Build: cli.ThisBuild()},
 		"its service and its settings, if any: souk agent uninstall, rm -r /etc/souk",
 		fmt.Sprintf("its place in the cluster: souk node rm %s --yes, at another member", id))
 }

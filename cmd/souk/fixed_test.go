@@ -193,9 +193,11 @@ func fixedMembers() api.MemberList {
 	since := time.Now().UTC().Add(-3*time.Hour - 30*time.Minute)
 	return api.MemberList{Members: []cluster.Member{
 		{ID: "fra-1", Addr: "10.0.0.7:4282", API: "10.0.0.7:4281", State: cluster.MemberAlive, Since: since, Self: true,
-			Capability: 20261122, Keys: 2},
+			Capability: 20261122, Keys: 2,
+			Build: cluster.Build{Version: "0.1.0", Commit: "7c24b53e5678901234567890123456789012abcd"}},
 		{ID: "fra-2-with-a-long-name", Addr: "[2001:db8::8a2e:370:7334]:4282", API: "[2001:db8::8a2e:370:7334]:4281",
-			State: cluster.MemberDead, Since: since, RTT: 1234567, Capability: 20261121, Keys: 1},
+			State: cluster.MemberDead, Since: since, RTT: 1234567, Capability: 20261121, Keys: 1,
+			Build: cluster.Build{Version: "0.2.0-dev", Commit: "0a1b2c3d4e5f678901234567890123456789abcd"}},
 	}}
 }
 

@@ -105,9 +105,8 @@ type (
 	def  = fsm.Def[*Supervisor]
 )
 
-// definitions lists every operation. A change to the steps of one parks the runs of older souks that are on their way
-// during the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one a
-// release.
+// definitions lists every operation. A change to the steps of one parks the runs that are on their way during the
+// upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one for a release.
 func definitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},

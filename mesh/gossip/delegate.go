@@ -19,8 +19,8 @@ type delegate struct{ c *Cluster }
 // NodeMeta is memberlist asking what to say of us.
 func (d delegate) NodeMeta(int) []byte {
 	c := d.c
-	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Keys: int(c.keys.Load()),
-		Leaving: c.leaving.Load()}.encode()
+	return meta{API: c.o.API, Role: c.o.Role, Capability: c.o.Capability, Build: c.o.Build,
+		Keys: int(c.keys.Load()), Leaving: c.leaving.Load()}.encode()
 }
 
 // NotifyAlive lets memberlist take in only members whose names are names.

@@ -57,6 +57,7 @@ func startWith(t *testing.T, o Options, adjust func(*member), join ...*member) *
 		o.Knobs = fast()
 	}
 	o.Role, o.API, o.Capability = "worker", "https://"+string(o.Self), 20261121
+	o.Build = cluster.Build{Version: "0.1.0", Commit: "7c24b53e5678"}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 		return state(a, "b") == cluster.MemberAlive
 	})
 	if m := a.Members()[1]; m.ID != "b" || m.API != "https://b" || m.Role != "worker" || m.Capability != 20261121 ||
-		!m.Heard() {
+		m.Build.Commit != "7c24b53e5678" || !m.Heard() {
 		t.Fatalf("%+v", m)
 	}
 	b.machine("m1", "started")

@@ -20,11 +20,12 @@ import (
 
 // meta is what memberlist carries of each member.
 type meta struct {
-	API        string `json:"a,omitempty"`
-	Role       string `json:"r,omitempty"`
-	Capability int    `json:"c,omitempty"`
-	Keys       int    `json:"k,omitempty"`
-	Leaving    bool   `json:"l,omitempty"` // memberlist knows who left, and does not tell
+	API        string        `json:"a,omitempty"`
+	Role       string        `json:"r,omitempty"`
+	Capability int           `json:"c,omitempty"`
+	Build      cluster.Build `json:"b,omitzero"`
+	Keys       int           `json:"k,omitempty"`
+	Leaving    bool          `json:"l,omitempty"` // memberlist knows who left, and does not tell
 }
 
 func (m meta) encode() []byte {
@@ -114,7 +115,7 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	node := *n
 	s.mu.Lock()
 	was := s.all[id]
-	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys,
+	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, Build: m.Build,
 		State: state, Since: time.Now(), Self: id == s.self}
 	if was != nil && was.State == state {
 		now.Since = was.Since

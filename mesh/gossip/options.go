@@ -19,12 +19,13 @@ type Puller interface {
 // Options says what a member is to be.
 type Options struct {
 	Self        cluster.WorkerID
-	Incarnation uint64 // at least; what was saved in Dir and what others remember of us may make it greater
-	Role        string // "worker", "gateway"
-	API         string // address of the member's API, as others reach it
-	Capability  int    // the dated number of what it speaks
-	Bind        string // host:port for packets and streams; port 0 takes a free one
-	Advertise   string // host:port as others reach it; "": as bound
+	Incarnation uint64        // at least; what was saved in Dir and what others remember of us may make it greater
+	Role        string        // "worker", "gateway"
+	API         string        // address of the member's API, as others reach it
+	Capability  int           // the dated number of what it speaks
+	Build       cluster.Build // that the others are told
+	Bind        string        // host:port for packets and streams; port 0 takes a free one
+	Advertise   string        // host:port as others reach it; "": as bound
 	// of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted; see SetKeys
 	Keys [][]byte
 
@@ -141,7 +142,7 @@ func (o *Options) check() error {
 	if o.Stuck == nil {
 		o.Stuck = func(string, time.Duration) {}
 	}
-	if m := (meta{API: o.API, Role: o.Role, Capability: o.Capability}).encode(); len(m) > 512 {
+	if m := (meta{API: o.API, Role: o.Role, Capability: o.Capability, Build: o.Build}).encode(); len(m) > 512 {
 		return bad("role and API address take %d bytes; 512 is the most", len(m))
 	}
 	return nil

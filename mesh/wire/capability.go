@@ -12,8 +12,8 @@ import (
 // What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest
 // is what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
 const (
-	Capability = 20261128 // a machine of a service begins with the secrets of its release, and no newer ones
-	Oldest     = 20261121
+	Capability = 20261128
+	Oldest     = 20261128
 )
 
 // Headers of every request and answer. Names are as net/http writes them, so that maps may be used directly.

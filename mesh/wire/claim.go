@@ -19,7 +19,7 @@ type Decider interface {
 	Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed, error)
 }
 
-// claim is Unimplemented where the member decides nothing, as one is that is older than the question.
+// claim is Unimplemented where the member decides nothing.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if s.o.Claims == nil {
 		return fault.New(fault.Unimplemented, "claim", "%s decides no claims", s.o.Identity.Name().ID)

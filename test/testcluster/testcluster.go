@@ -347,8 +347,8 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	}
 	n, err = node.New(
 		ctx,
-		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w}, Version: "test",
-			DecisionMB: 1, Member: x.m, Log: log, Proxy: how,
+		node.Options{Dir: x.dir, Token: x.token, Region: region, Workers: []node.Worker{w},
+			Build: cluster.Build{Version: "test"}, DecisionMB: 1, Member: x.m, Log: log, Proxy: how,
 			Runtime: func(node.Worker, string) (node.Runtime, error) { return x.world.Reopen(), nil }},
 	)
 	if err != nil {
