@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 )
 
 // TestTheReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
@@ -22,10 +22,10 @@ func TestTheReleaseReferenceIsWhole(t *testing.T) {
 		rows = append(rows, m[1])
 	}
 	for prefix, of := range map[string]reflect.Type{"": reflect.TypeFor[NewRelease](),
-		"groups[].": reflect.TypeFor[NewGroup](), "groups[].update.": reflect.TypeFor[rollout.Update](),
-		"groups[].autoscale.":      reflect.TypeFor[rollout.Autoscale](),
-		"groups[].cron.":           reflect.TypeFor[rollout.Cron](),
-		"groups[].update.steps[].": reflect.TypeFor[rollout.CanaryStep]()} {
+		"groups[].": reflect.TypeFor[NewGroup](), "groups[].update.": reflect.TypeFor[release.Update](),
+		"groups[].autoscale.":      reflect.TypeFor[release.Autoscale](),
+		"groups[].cron.":           reflect.TypeFor[release.Cron](),
+		"groups[].update.steps[].": reflect.TypeFor[release.CanaryStep]()} {
 		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, prefix+name)

@@ -3,7 +3,7 @@ package api
 import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/decision"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 )
 
 // Fit is whether there is room for the machines that a rollout makes first.
@@ -42,7 +42,7 @@ type ReleasePlan struct {
 
 // Booking is room that workers hold for the machines that a release makes first. What it says is for souk: send it as it
 // came.
-type Booking = rollout.Booking
+type Booking = release.Booking
 
 // PlanHelp is a change of a group.
 type PlanHelp struct {
@@ -53,8 +53,8 @@ type PlanHelp struct {
 // PlannedGroup is what becomes of a group.
 type PlannedGroup struct {
 	Name     string           `json:"name"`
-	Strategy rollout.Strategy `json:"strategy,omitempty"` // none: the release lacks the group
-	Order    rollout.Swap     `json:"order,omitempty"`    // which machine of a replica comes or goes first
+	Strategy release.Strategy `json:"strategy,omitempty"` // none: the release lacks the group
+	Order    release.Swap     `json:"order,omitempty"`    // which machine of a replica comes or goes first
 	Wanted   int              `json:"wanted"`
 	There    int              `json:"there"`
 	Surge    int              `json:"surge"`            // at most so many machines more than wanted may be there at once
@@ -71,7 +71,7 @@ type PlannedGroup struct {
 // PlannedReplica is what becomes of a replica, or of a machine that is one too many.
 type PlannedReplica struct {
 	Index   int              `json:"index"`
-	Does    rollout.Does     `json:"does"`              // keep, update, restart, move, create or destroy
+	Does    release.Does     `json:"does"`              // keep, update, restart, move, create or destroy
 	Machine string           `json:"machine,omitempty"` // id of the one that it has; none: it has none
 	Worker  cluster.WorkerID `json:"worker,omitempty"`  // of that
 	To      cluster.WorkerID `json:"to,omitempty"`      // would take the next one now, where the first step makes it

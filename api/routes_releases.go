@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -96,7 +96,7 @@ type NewGroup struct {
 	OnLost string `json:"on_lost,omitempty"`
 	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
-	Update    *rollout.Update   `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
+	Update    *release.Update   `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
 	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
 	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
 	// run on. At most lost_after less a second, unless on_lost is never.
@@ -106,10 +106,10 @@ type NewGroup struct {
 	Single bool `json:"single,omitempty"`
 	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with, left
 	// out: min.
-	Autoscale *rollout.Autoscale `json:"autoscale,omitempty"`
+	Autoscale *release.Autoscale `json:"autoscale,omitempty"`
 	// Cron has the group's machine run at times, each time another one, which ends by itself; left out: its machines are
 	// kept up.
-	Cron *rollout.Cron `json:"cron,omitempty"`
+	Cron *release.Cron `json:"cron,omitempty"`
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -264,14 +264,14 @@ type Rollout struct {
 	Release string         `json:"release"`
 	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none for the first release
 	InForce string         `json:"in_force"`         // the release that the machines are to be like now
-	State   rollout.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
+	State   release.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
 	// Asked says of a paused one that somebody asked for it, By who; else it failed.
 	Asked bool   `json:"asked,omitempty"`
 	By    string `json:"by,omitempty"`
 	Step  int    `json:"step"`  // how many steps of its canary are over
 	Steps int    `json:"steps"` // how many it has; 0: no group has a canary
 	// Canary is how many replicas of each group are new at the step, while one is not over.
-	Canary []rollout.CanaryAt `json:"canary,omitempty"`
+	Canary []release.CanaryAt `json:"canary,omitempty"`
 	Why    string             `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
 	Failed []RolloutFailure   `json:"failed"`        // replicas that failed, at most 8
 	Since  time.Time          `json:"since"`         // since when state and step are so
@@ -318,7 +318,7 @@ type GroupStatus struct {
 type AutoscaleStatus struct {
 	Min    int            `json:"min"`
 	Max    int            `json:"max"`
-	Metric rollout.Metric `json:"metric"`
+	Metric release.Metric `json:"metric"`
 	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
 	Off    bool           `json:"off,omitempty"`   // it was scaled to 0 by hand
 	Load   int            `json:"load"`            // of all its machines, as last told
@@ -333,7 +333,7 @@ type JobStatus struct {
 	Image    string          `json:"image"`
 	Schedule string          `json:"schedule"`
 	Zone     string          `json:"zone"`
-	Overlap  rollout.Overlap `json:"overlap"`
+	Overlap  release.Overlap `json:"overlap"`
 	Off      bool            `json:"off,omitempty"`  // it is scaled to 0
 	Next     *time.Time      `json:"next,omitempty"` // when it is due next; none: it is off, or not settled yet
 	// Skipped says in one sentence why nothing was started when it was due last; none: it was.

@@ -1,35 +1,37 @@
 package api
 
-import "github.com/soukhq/souk/core/rollout"
+import (
+	"github.com/soukhq/souk/core/release"
+)
 
-// A change of a service is a rollout.Change on both sides; between them it is the body of the operation for its verb.
+// A change of a service is a release.Change on both sides; between them it is the body of the operation for its verb.
 
 // Change returns what the body says.
-func (in Scale) Change() rollout.Change { return rollout.Change{Counts: in.Counts, Parent: in.Parent} }
+func (in Scale) Change() release.Change { return release.Change{Counts: in.Counts, Parent: in.Parent} }
 
 // Change returns what the body says.
-func (in ServiceRollback) Change() rollout.Change {
-	return rollout.Change{Release: in.Release, Parent: in.Parent}
+func (in ServiceRollback) Change() release.Change {
+	return release.Change{Release: in.Release, Parent: in.Parent}
 }
 
 // Change returns what the body says.
-func (in RolloutChange) Change() rollout.Change { return rollout.Change{Parent: in.Parent} }
+func (in RolloutChange) Change() release.Change { return release.Change{Parent: in.Parent} }
 
 // Change returns what the body says.
-func (in Promotion) Change() rollout.Change {
-	return rollout.Change{Promote: in.Steps, All: in.All, Parent: in.Parent}
+func (in Promotion) Change() release.Change {
+	return release.Change{Promote: in.Steps, All: in.All, Parent: in.Parent}
 }
 
 // ChangeService returns the operation that changes a service by the verb c.Why, and its body; "" where no operation does.
-func ChangeService(c *rollout.Change) (op Op, body any) {
+func ChangeService(c *release.Change) (op Op, body any) {
 	switch c.Why {
-	case rollout.WhyScale:
+	case release.WhyScale:
 		return ScaleService, Scale{Counts: c.Counts, Parent: c.Parent}
-	case rollout.WhyBack:
+	case release.WhyBack:
 		return RollbackService, ServiceRollback{Release: c.Release, Parent: c.Parent}
-	case rollout.WhyPromote:
+	case release.WhyPromote:
 		return PromoteRollout, Promotion{Steps: c.Promote, All: c.All, Parent: c.Parent}
 	}
-	return map[string]Op{rollout.WhyRestart: RestartService, rollout.WhyPause: PauseRollout,
-		rollout.WhyResume: ResumeRollout}[c.Why], RolloutChange{Parent: c.Parent}
+	return map[string]Op{release.WhyRestart: RestartService, release.WhyPause: PauseRollout,
+		release.WhyResume: ResumeRollout}[c.Why], RolloutChange{Parent: c.Parent}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 )
 
 // ReleaseCalls are what a client asks of what is wanted of an app.
@@ -49,7 +49,7 @@ func (c ReleaseCalls) WhyService(ctx context.Context, app string) (w api.Service
 }
 
 // Change has a service changed by the verb want.Why: scale, restart, rollback, pause, resume or promote.
-func (c ReleaseCalls) Change(ctx context.Context, app string, want rollout.Change) (h api.RolledBack, err error) {
+func (c ReleaseCalls) Change(ctx context.Context, app string, want release.Change) (h api.RolledBack, err error) {
 	op, body := api.ChangeService(&want)
 	err = c.do(ctx, newCall(op, app).withBody(body), &h)
 	return h, err

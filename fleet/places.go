@@ -3,6 +3,7 @@ package fleet
 import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 )
 
@@ -37,7 +38,7 @@ func (p places) Value(id cluster.WorkerID, attribute string) string {
 
 // Takes judges a machine of a group for a worker, as the worker would. Which region a name means only the broker knows: a worker
 // of a region by another name does not count.
-func (p places) Takes(id cluster.WorkerID, g *rollout.Group) bool {
+func (p places) Takes(id cluster.WorkerID, g *release.Group) bool {
 	w, known := p.Worker(id)
 	if !known || g.Region != "" && g.Region != string(w.Record.Region) {
 		return false

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 )
 
 // Standing returns a machine of a service as its steward sees it: heard is that its worker can be asked, drained that
 // this is being emptied, silent since when it has not been heard, where it is not. The machine has a Replica.
-func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standing {
-	return rollout.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
+func (m *Machine) Standing(heard, drained bool, silent time.Time) release.Standing {
+	return release.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
 		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
 		Rests: m.Rests, Unfit: m.Unfit, Missed: m.Missed,
 		Loops: m.Loops, Deaths: m.Deaths, Ended: m.Ended, Exit: m.Exit, Cordoned: m.Cordoned, Load: m.Load, CPU: m.CPU,
@@ -18,7 +19,7 @@ func (m *Machine) Standing(heard, drained bool, silent time.Time) rollout.Standi
 }
 
 // Standing returns the machines of an app's service, by their ids.
-func (s *Snapshot) Standing(app string) (out []rollout.Standing) {
+func (s *Snapshot) Standing(app string) (out []release.Standing) {
 	for m := range s.MachinesOf(app) {
 		if m.Replica == nil {
 			continue

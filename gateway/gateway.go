@@ -47,7 +47,7 @@ type Options struct {
 	// Stewards lists the members that carry services and that can be heard; nil: this process is alone.
 	Stewards func() []cluster.WorkerID
 	// LostAfter is for how long a worker is not heard until its machines are lost, where their group does not say it; 0:
-	// rollout.DefaultLostAfter.
+	// release.DefaultLostAfter.
 	LostAfter time.Duration
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/services/releases"
 	"github.com/soukhq/souk/store/catalog"
@@ -31,12 +31,12 @@ func (a *releasesAPI) handlers() handlers {
 		api.HoldRelease:     a.planAndHold,
 		api.ListReleases:    a.list,
 		api.GetRelease:      a.get,
-		api.ScaleService:    changes[api.Scale](a, rollout.WhyScale),
-		api.RestartService:  changes[api.RolloutChange](a, rollout.WhyRestart),
-		api.RollbackService: changes[api.ServiceRollback](a, rollout.WhyBack),
-		api.PauseRollout:    changes[api.RolloutChange](a, rollout.WhyPause),
-		api.ResumeRollout:   changes[api.RolloutChange](a, rollout.WhyResume),
-		api.PromoteRollout:  changes[api.Promotion](a, rollout.WhyPromote),
+		api.ScaleService:    changes[api.Scale](a, release.WhyScale),
+		api.RestartService:  changes[api.RolloutChange](a, release.WhyRestart),
+		api.RollbackService: changes[api.ServiceRollback](a, release.WhyBack),
+		api.PauseRollout:    changes[api.RolloutChange](a, release.WhyPause),
+		api.ResumeRollout:   changes[api.RolloutChange](a, release.WhyResume),
+		api.PromoteRollout:  changes[api.Promotion](a, release.WhyPromote),
 		api.TriggerJob:      a.trigger,
 		api.GetService:      a.status,
 		api.WhyService:      a.why,
@@ -143,10 +143,10 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 }
 
 // changes returns what has a service changed by a verb, as a body says.
-func changes[T interface{ Change() rollout.Change }](a *releasesAPI, why string) handler {
+func changes[T interface{ Change() release.Change }](a *releasesAPI, why string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in T
-		if err := readJSON(w, r, &in, why != rollout.WhyScale); err != nil {
+		if err := readJSON(w, r, &in, why != release.WhyScale); err != nil {
 			return err
 		}
 		want := in.Change()

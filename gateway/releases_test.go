@@ -7,7 +7,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/services/releases"
@@ -103,7 +103,7 @@ func TestServiceStatus(t *testing.T) {
 	})
 	var made api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &made)
-	tenure := rollout.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Busy: true}
+	tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Busy: true}
 	if err := s.catalog.SetTenure("a", tenure); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestServiceStatus(t *testing.T) {
 		next.Ready = next.Ready && id != ids[1]
 		known.Update(func(e *fleet.Edit) { e.Machine(next) })
 	}
-	service.Tenure.Held = []rollout.Held{{Machine: ids[0], Why: "it dies"}, {Machine: ids[1], Why: "it dies"}}
+	service.Tenure.Held = []release.Held{{Machine: ids[0], Why: "it dies"}, {Machine: ids[1], Why: "it dies"}}
 	got := (&releases.Releases{Directory: s.options.Directory}).Groups(&service)
 	if len(got) != 3 || got[0].Name != "web" || got[0].There != 1 || got[0].Ready != 1 || len(got[0].Slots) != 3 ||
 		got[1].Name != "job" || got[1].There != 0 || got[2].Name != "gone" || got[2].Wanted != 0 {
@@ -171,19 +171,19 @@ func TestRolloutVerbs(t *testing.T) {
 	}
 	var one, two api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &one)
-	progress := func(p rollout.Progress) {
+	progress := func(p release.Progress) {
 		t.Helper()
 		service, _ := s.catalog.Service("a")
 		p.Rollout, p.Release, p.At = service.Head.Rollout, service.Head.Release, time.Now()
-		tenure := rollout.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Progress: p}
+		tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Progress: p}
 		if err := s.catalog.SetTenure("a", tenure); err != nil {
 			t.Fatal(err)
 		}
 	}
-	progress(rollout.Progress{State: rollout.Done})
+	progress(release.Progress{State: release.Done})
 	canary := strings.Replace(webRelease, `"replicas":2`, `"replicas":4,"update":{"strategy":"canary"}`, 1)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", canary).into(t, &two)
-	state := func(want rollout.Rolled) (out api.ServiceStatus) {
+	state := func(want release.Rolled) (out api.ServiceStatus) {
 		t.Helper()
 		s.want(200, "GET", "/v1/souk/apps/a/service", nil).into(t, &out)
 		if out.Rollout == nil || out.Rollout.State != want || out.Rollout.Before != one.Release {
@@ -191,7 +191,7 @@ func TestRolloutVerbs(t *testing.T) {
 		}
 		return out
 	}
-	if r := state(rollout.RolledRunning).Rollout; r.Steps != 1 || r.Step != 0 || r.Number != 2 {
+	if r := state(release.RolledRunning).Rollout; r.Steps != 1 || r.Step != 0 || r.Number != 2 {
 		t.Errorf("%+v", r)
 	}
 	var h, same api.Head
@@ -200,7 +200,7 @@ func TestRolloutVerbs(t *testing.T) {
 	if !h.Paused || h.Why != "pause" || same.ID != h.ID {
 		t.Errorf("%+v, then %+v", h, same)
 	}
-	if r := state(rollout.RolledPaused).Rollout; !r.Asked || r.By != "own" {
+	if r := state(release.RolledPaused).Rollout; !r.Asked || r.By != "own" {
 		t.Errorf("%+v", r)
 	}
 	s.want(409, "POST", "/v1/souk/apps/a/resume", `{"parent":"`+one.Head.ID+`"}`)
@@ -210,9 +210,9 @@ func TestRolloutVerbs(t *testing.T) {
 	if s.want(200, "POST", "/v1/souk/apps/a/promote", `{"all":true}`).into(t, &h); h.Promoted != 1 {
 		t.Errorf("%+v", h)
 	}
-	progress(rollout.Progress{State: rollout.Done, Undo: true, Why: "web/0 died",
-		Failed: []rollout.Failure{{Group: "web", Why: "it died"}}})
-	out := state(rollout.RolledUndone)
+	progress(release.Progress{State: release.Done, Undo: true, Why: "web/0 died",
+		Failed: []release.Failure{{Group: "web", Why: "it died"}}})
+	out := state(release.RolledUndone)
 	if out.Groups[0].Wanted != 2 || out.Rollout.Why != "web/0 died" || len(out.Rollout.Failed) != 1 {
 		t.Errorf("%+v", out)
 	}

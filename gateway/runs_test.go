@@ -7,7 +7,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
@@ -27,7 +27,7 @@ func TestJobsOfAnApp(t *testing.T) {
 	}
 	s.gateway.directory.Fleet.Update(func(e *fleet.Edit) { // as its worker tells of it; that of these tests does not
 		e.Machine(fleet.Machine{ID: r.Machine, App: "a", Name: r.Name, Worker: r.Worker, State: machine.Started,
-			Replica: &machine.Replica{Group: "report", Spec: "x", Epoch: rollout.Minute(time.Now()),
+			Replica: &machine.Replica{Group: "report", Spec: "x", Epoch: release.Minute(time.Now()),
 				Run: machine.RunTriggered}})
 	})
 	if e := s.want(409, "POST", "/v1/souk/apps/a/trigger", `{"group":"report"}`).failure(t); e.Souk.Code != "job_runs" {

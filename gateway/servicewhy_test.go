@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
@@ -45,7 +45,7 @@ func TestWhyService(t *testing.T) {
 		{true, "the only worker, and it has room", ""},
 		{true, "it is suspended, as somebody asked for", ""},
 		{false, "it is up, and not ready yet", "souk logs"},
-		{false, "it is to be replaced by one of release " + rollout.Short(service.Head.Release), ""},
+		{false, "it is to be replaced by one of release " + release.Short(service.Head.Release), ""},
 		{false, "it has no machine: the workers that match are full", "ask for less memory"},
 		{false, "it has no machine: the workers that match are full", "ask for less memory"},
 	} {

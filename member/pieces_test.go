@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/core/registry"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // largeRelease is a release of about so many bytes that nobody can make smaller.
-func largeRelease(t *testing.T, size int) *rollout.Release {
+func largeRelease(t *testing.T, size int) *release.Release {
 	t.Helper()
 	raw := make([]byte, size*3/4)
 	_, _ = rand.Read(raw)
 	text := base64.StdEncoding.EncodeToString(raw)
-	return &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{{Name: "web", Replicas: 1,
+	return &release.Release{Schema: release.Schema, Groups: []release.Group{{Name: "web", Replicas: 1,
 		Config: &machine.Config{Image: "busybox", Files: []machine.File{{GuestPath: "/x", RawValue: &text}}}}}}
 }
 
@@ -40,7 +40,7 @@ func TestARowInPieces(t *testing.T) {
 	if _, err := a.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	h, _, err := a.Change("shop", rollout.Change{Why: rollout.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
+	h, _, err := a.Change("shop", release.Change{Why: release.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
 		At: time.Now()})
 	if err != nil {
 		t.Fatal(err)

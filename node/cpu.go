@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
@@ -86,7 +86,7 @@ func (n *Node) measure(ctx context.Context) {
 func (n *Node) scaledByCPU(worker int) map[string]int64 {
 	var out map[string]int64
 	id, app := n.workers[worker].ID(), ""
-	var groups []rollout.Group
+	var groups []release.Group
 	for m := range n.fleet.Snapshot().AllMachines() { // by app
 		if m.Worker != id || m.Replica == nil || m.State != machine.Started {
 			continue
@@ -100,7 +100,7 @@ func (n *Node) scaledByCPU(worker int) map[string]int64 {
 			}
 		}
 		for i := range groups {
-			if g := &groups[i]; g.Name == m.Replica.Group && g.Autoscale != nil && g.Autoscale.By() == rollout.CPU {
+			if g := &groups[i]; g.Name == m.Replica.Group && g.Autoscale != nil && g.Autoscale.By() == release.CPU {
 				if out == nil {
 					out = map[string]int64{}
 				}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 )
@@ -30,9 +30,9 @@ func TestAGroupFollowsItsLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){"w1": b.member("w1"), "w2": b.member("w2")}
-		b.want("shop", rollout.Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: "one",
+		b.want("shop", release.Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: "one",
 			Services: []machine.Service{{InternalPort: 80}}},
-			Autoscale: &rollout.Autoscale{Min: 1, Max: 6, Target: 10}})
+			Autoscale: &release.Autoscale{Min: 1, Max: 6, Target: 10}})
 		b.in(20 * time.Second)
 		is := func(what string, n int) {
 			t.Helper()
@@ -59,7 +59,7 @@ func TestAGroupFollowsItsLoad(t *testing.T) {
 		b.heard = slices.DeleteFunc(b.heard, func(id cluster.WorkerID) bool { return id == s.Tenure.Term.Member })
 		b.board.mu.Unlock()
 		b.load("shop", 5)
-		b.in(rollout.DefaultDownAfter - time.Second)
+		b.in(release.DefaultDownAfter - time.Second)
 		is("just before they may go", 5)
 		b.in(2 * time.Minute)
 		is("for 5", 1)

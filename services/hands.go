@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -69,7 +70,7 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 }
 
 // CarryOut does what a steward ordered.
-func (m Market) CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error {
+func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error {
 	if o.Verb == rollout.Make {
 		return m.make(ctx, app, r, &o)
 	}
@@ -109,7 +110,7 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 }
 
 // make has a machine placed.
-func (m Market) make(ctx context.Context, app string, r *rollout.Release, o *rollout.Order) error {
+func (m Market) make(ctx context.Context, app string, r *release.Release, o *rollout.Order) error {
 	in := broker.Intent{App: app, Launch: o.Launch(r),
 		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}}
 	if o.Only {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -23,7 +24,7 @@ type hands struct {
 	inForce map[string]cluster.Term // that the worker has obeyed, by app; nil: it looks at none
 }
 
-func (h *hands) CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error {
+func (h *hands) CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error {
 	h.mu.Lock()
 	h.orders = append(h.orders, o)
 	err, wait := h.err, h.wait

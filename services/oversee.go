@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -31,7 +32,7 @@ type oversight struct {
 func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *catalog.Service,
 	steward cluster.WorkerID) bool {
 	others := slices.DeleteFunc(slices.Clone(s.members), func(id cluster.WorkerID) bool { return id == steward })
-	if rollout.StewardOf(wanted.App.ID, others, rollout.Tenure{}) != s.o.Self {
+	if release.StewardOf(wanted.App.ID, others, release.Tenure{}) != s.o.Self {
 		k.over = oversight{asking: k.over.asking}
 		return false
 	}

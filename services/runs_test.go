@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
 
 // deployJob has a release of one job wanted, which is due each minute.
 func (b *bed) deployJob(app string) {
-	b.want(app, rollout.Group{Name: "job", Replicas: 1, Config: &machine.Config{Image: "one"},
-		Cron: &rollout.Cron{Schedule: "* * * * *", Overlap: rollout.AllowBoth}})
+	b.want(app, release.Group{Name: "job", Replicas: 1, Config: &machine.Config{Image: "one"},
+		Cron: &release.Cron{Schedule: "* * * * *", Overlap: release.AllowBoth}})
 }
 
 // TestAJobIsStartedInTime at each minute by one member, though nothing changes meanwhile, and by the next one when that is
@@ -56,7 +56,7 @@ func TestAJobOfAStewardThatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}
-		b.stuck = rollout.StewardOf("id-shop", all, rollout.Tenure{})
+		b.stuck = release.StewardOf("id-shop", all, release.Tenure{})
 		for _, id := range all {
 			if id != b.stuck {
 				b.member(id)
@@ -65,8 +65,8 @@ func TestAJobOfAStewardThatIsStuck(t *testing.T) {
 		b.deployJob("shop")
 		b.put("shop", func(s *catalog.Service) {
 			b.heard = all
-			s.Tenure.Runs = map[string]rollout.Ran{"job": {At: rollout.Minute(time.Now()), Rule: "* * * * * UTC"}}
-			s.Tenure.Progress = rollout.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: rollout.Done}
+			s.Tenure.Runs = map[string]release.Ran{"job": {At: release.Minute(time.Now()), Rule: "* * * * * UTC"}}
+			s.Tenure.Progress = release.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: release.Done}
 		})
 		b.in(time.Minute)
 		b.take()

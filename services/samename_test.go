@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -57,7 +57,7 @@ func TestAnAppOfTheSameNameAgain(t *testing.T) {
 			} else {
 				b.inForce = map[string]cluster.Term{}
 				b.put("shop", func(s *catalog.Service) {
-					s.Tenure = rollout.Tenure{Term: cluster.Term{Number: 7, Member: "m9"}}
+					s.Tenure = release.Tenure{Term: cluster.Term{Number: 7, Member: "m9"}}
 				})
 			}
 			b.member("m1")

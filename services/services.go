@@ -1,5 +1,5 @@
 // Package services keeps services as they are wanted. Each process has one: it carries those services whose steward its
-// member is (rollout.StewardOf), and leaves the others alone. What is to be done rollout.Steward decides; this package
+// member is (release.StewardOf), and leaves the others alone. What is to be done rollout.Steward decides; this package
 // gives it time, what stands, and hands.
 //
 // At rest it does nothing: it looks at a service when what is wanted of it changes, or one of its machines, or which
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -71,13 +72,13 @@ type Catalog interface {
 	// call.
 	TakeMovedServices() []string
 	// SetTenure has all know of a term, durably.
-	SetTenure(app string, t rollout.Tenure) error
+	SetTenure(app string, t release.Tenure) error
 }
 
 // Hands carry out orders. They may be used from many goroutines, and bound how long they take.
 type Hands interface {
 	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
-	CarryOut(ctx context.Context, app string, r *rollout.Release, o rollout.Order) error
+	CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error
 	// Obey has a worker obey a term for an app, durably, and returns which machines of its service it has then.
 	Obey(ctx context.Context, app string, t cluster.Term, worker cluster.WorkerID) ([]rollout.Found, error)
 	// Cordon has a worker take nothing new for a while.
@@ -242,7 +243,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		k.due = later(s.quiet, now.Add(time.Second))
 		return true
 	}
-	if steward := rollout.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
+	if steward := release.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
 		!s.oversee(ctx, now, k, &wanted, steward) {
 		k.steward = nil // what it has under way ends by itself, in its term
 		return k.writing || k.over.of != "" || !k.due.IsZero()
@@ -305,7 +306,7 @@ func (k *kept) remember(now time.Time) bool {
 
 // want returns what is wanted, as a steward reads it.
 func (s *Services) want(x *catalog.Service) *rollout.Want {
-	w := x.Want(x.App.ID)
+	w := rollout.WantOf(&x.Service, x.App.ID)
 	w.LostAfter, w.Places = s.o.LostAfter, s.o.Fleet.Snapshot().Places()
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
 		w.Workers = s.watch.workers
@@ -353,7 +354,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // tell has all know of the service's steward, and then has the service looked at again.
-func (s *Services) tell(ctx context.Context, k *kept, t rollout.Tenure) {
+func (s *Services) tell(ctx context.Context, k *kept, t release.Tenure) {
 	k.writing = true
 	steward := k.steward
 	s.begin(ctx, func() func(time.Time) {
@@ -431,7 +432,7 @@ func (s *Services) note(app string, o *rollout.Order, err error, outbid int) {
 }
 
 // noteScaled logs which groups have chosen to have another number of machines.
-func (s *Services) noteScaled(app string, old, now map[string]rollout.Scaled) {
+func (s *Services) noteScaled(app string, old, now map[string]release.Scaled) {
 	for name, x := range now {
 		if x.At != old[name].At {
 			s.o.Log.Info("a group of a service is scaled", "app", app, "group", name, "from", x.From, "to", x.Count,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -63,18 +64,18 @@ func (b *board) put(app string, edit func(*catalog.Service)) {
 
 // deploy has a release of one group wanted.
 func (b *board) deploy(app, image string, replicas int) {
-	b.want(app, rollout.Group{Name: "web", Replicas: replicas, Config: &machine.Config{Image: image}})
+	b.want(app, release.Group{Name: "web", Replicas: replicas, Config: &machine.Config{Image: image}})
 }
 
 // deploySingle has one of a group wanted that is single.
 func (b *board) deploySingle(app string) {
-	b.want(app, rollout.Group{Name: "web", Replicas: 1, Single: true, Config: &machine.Config{Image: "one"}})
+	b.want(app, release.Group{Name: "web", Replicas: 1, Single: true, Config: &machine.Config{Image: "one"}})
 }
 
-func (b *board) want(app string, g rollout.Group) {
+func (b *board) want(app string, g release.Group) {
 	b.put(app, func(s *catalog.Service) {
-		r := &rollout.Release{Schema: rollout.Schema, Groups: []rollout.Group{g}}
-		head, err := s.Head.Next(rollout.Change{Release: r.ID(), At: time.Now()}, r, s.Release, s.Tenure.Progress)
+		r := &release.Release{Schema: release.Schema, Groups: []release.Group{g}}
+		head, err := s.Head.Next(release.Change{Release: r.ID(), At: time.Now()}, r, s.Release, s.Tenure.Progress)
 		if err != nil {
 			panic(err)
 		}
@@ -115,7 +116,7 @@ func (v *view) TakeMovedServices() []string {
 	return out
 }
 
-func (v *view) SetTenure(app string, t rollout.Tenure) error {
+func (v *view) SetTenure(app string, t release.Tenure) error {
 	v.put(app, func(s *catalog.Service) { s.Tenure = t })
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -349,14 +350,14 @@ func TestNoTermIsBegunTwice(t *testing.T) {
 		b.deploy("shop", "one", 1)
 		b.in(time.Minute)
 		b.put("shop", func(s *catalog.Service) {
-			s.Tenure = rollout.Tenure{Term: cluster.Term{Number: 1, Member: "w0"}} // of the other side of a cut
+			s.Tenure = release.Tenure{Term: cluster.Term{Number: 1, Member: "w0"}} // of the other side of a cut
 			b.heard = []cluster.WorkerID{"w1", "w2"}
 		})
 		b.in(time.Second)
 		first := b.take()[0].Term
 		b.put("shop", func(s *catalog.Service) { b.heard, s.Tenure.Busy = []cluster.WorkerID{"w0"}, true })
 		b.in(time.Second)
-		b.put("shop", func(s *catalog.Service) { b.heard, s.Tenure = []cluster.WorkerID{"w1"}, rollout.Tenure{} })
+		b.put("shop", func(s *catalog.Service) { b.heard, s.Tenure = []cluster.WorkerID{"w1"}, release.Tenure{} })
 		b.deploy("shop", "one", 2)
 		b.in(time.Minute)
 		if made := b.take(); len(made) != 1 || made[0].Term.Number <= first.Number {
@@ -447,7 +448,7 @@ func TestAStewardThatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}
-		b.stuck = rollout.StewardOf("id-shop", all, rollout.Tenure{})
+		b.stuck = release.StewardOf("id-shop", all, release.Tenure{})
 		for _, id := range all {
 			if id != b.stuck {
 				b.member(id)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 )
@@ -14,7 +15,7 @@ const cordonOwner = "souk services"
 
 // suspect cordons workers that seem to be at fault for what dies there. Of each it is one member that does.
 func (s *Services) suspect(ctx context.Context, now time.Time, snapshot *fleet.Snapshot) {
-	services := map[string][]rollout.Standing{}
+	services := map[string][]release.Standing{}
 	for _, app := range s.watch.loops {
 		services[app] = s.watch.standing(app)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 )
@@ -73,12 +74,12 @@ func (w *watch) note(app string, list []fleet.Seen) bool {
 }
 
 // standing returns a service's machines as its steward sees them.
-func (w *watch) standing(app string) []rollout.Standing {
+func (w *watch) standing(app string) []release.Standing {
 	list := w.walk.Of(app)
 	if list == nil {
 		return nil
 	}
-	out := make([]rollout.Standing, len(list))
+	out := make([]release.Standing, len(list))
 	for i, x := range list {
 		out[i] = x.Standing(x.Heard, x.Drained, w.silent[x.Worker])
 	}

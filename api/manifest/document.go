@@ -10,12 +10,12 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
 // MaxFile bounds the bytes of a file: a release has no more bytes, and a file has comments beside it.
-const MaxFile = 4 * rollout.MaxRelease
+const MaxFile = 4 * release.MaxRelease
 
 // document is a TOML file that was read, and where in it everything stands.
 type document struct {

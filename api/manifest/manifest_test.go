@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -76,8 +76,8 @@ func TestLoad(t *testing.T) {
 	web, db := m.Release.Groups[0], m.Release.Groups[1]
 	second := machine.Duration{Duration: time.Second}
 	minutes := machine.Duration{Duration: 5 * time.Minute}
-	wantUpdate := &rollout.Update{Strategy: rollout.Canary, MaxSurge: "2", MaxUnavailable: "25%", MinUp: &second,
-		Steps: []rollout.CanaryStep{{Percent: 10}, {Percent: 50, For: &minutes}}}
+	wantUpdate := &release.Update{Strategy: release.Canary, MaxSurge: "2", MaxUnavailable: "25%", MinUp: &second,
+		Steps: []release.CanaryStep{{Percent: 10}, {Percent: 50, For: &minutes}}}
 	if web.Name != "web" || *web.Replicas != 3 || web.LostAfter.Duration != 30*time.Second ||
 		!slices.Equal(web.After, []string{"db"}) || !reflect.DeepEqual(web.Update, wantUpdate) {
 		t.Errorf("%+v", web)
@@ -245,8 +245,8 @@ func drawn(t *rapid.T) api.NewRelease {
 		if rapid.Bool().Draw(t, "updated") {
 			d := machine.Duration{Duration: time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "up"))}
 			g.LostAfter = &d
-			g.Update = &rollout.Update{Strategy: rollout.Canary, MaxSurge: "25%", MinUp: &d,
-				Steps: []rollout.CanaryStep{{Percent: 1}, {Percent: 2, For: &d}}}
+			g.Update = &release.Update{Strategy: release.Canary, MaxSurge: "25%", MinUp: &d,
+				Steps: []release.CanaryStep{{Percent: 1}, {Percent: 2, For: &d}}}
 			g.Scheduling = &machine.Scheduling{Priority: 1}
 		}
 		r.Groups = append(r.Groups, g)

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -72,7 +72,7 @@ func (s schema) table(t reflect.Type) object {
 		case isAmount(t, key):
 			properties[key] = object{"type": []string{"integer", "string"}, "pattern": "^[0-9]+%?$", "minimum": 0}
 		case t == reflect.TypeFor[group]() && key == "on_lost":
-			properties[key] = oneOf(rollout.Replace, rollout.Never, rollout.Fenced)
+			properties[key] = oneOf(release.Replace, release.Never, release.Fenced)
 		default:
 			properties[key] = s.of(f)
 		}
@@ -96,14 +96,14 @@ func ownSchema(t reflect.Type) object {
 		return object{"enum": []any{true, false, "off", "stop", "suspend"}}
 	case reflect.TypeFor[machine.Persist]():
 		return object{"enum": []any{"", "none", "never", "restart", "always", 0, 1, 2, 3}}
-	case reflect.TypeFor[rollout.Strategy]():
-		return oneOf(rollout.Rolling, rollout.Canary, rollout.BlueGreen, rollout.Immediate)
-	case reflect.TypeFor[rollout.Swap]():
-		return oneOf(rollout.StartFirst, rollout.StopFirst)
-	case reflect.TypeFor[rollout.Overlap]():
-		return oneOf(rollout.Forbid, rollout.AllowBoth, rollout.ReplaceThat)
-	case reflect.TypeFor[rollout.OnFailure]():
-		return oneOf(rollout.Undo, rollout.Pause, rollout.GoOn)
+	case reflect.TypeFor[release.Strategy]():
+		return oneOf(release.Rolling, release.Canary, release.BlueGreen, release.Immediate)
+	case reflect.TypeFor[release.Swap]():
+		return oneOf(release.StartFirst, release.StopFirst)
+	case reflect.TypeFor[release.Overlap]():
+		return oneOf(release.Forbid, release.AllowBoth, release.ReplaceThat)
+	case reflect.TypeFor[release.OnFailure]():
+		return oneOf(release.Undo, release.Pause, release.GoOn)
 	case reflect.TypeFor[api.NewGroup](), reflect.TypeFor[machine.Config]():
 		panic("manifest: a group is one table")
 	}

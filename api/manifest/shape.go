@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -120,7 +120,7 @@ func (d *document) ordered(x map[string]any, path []string) []string {
 
 // isAmount reports whether a text of a struct may be written as a number.
 func isAmount(t reflect.Type, key string) bool {
-	return t == reflect.TypeFor[rollout.Update]() && (key == "max_surge" || key == "max_unavailable")
+	return t == reflect.TypeFor[release.Update]() && (key == "max_surge" || key == "max_unavailable")
 }
 
 // keysOf returns the keys of a struct and their types; those of embedded structs are its own.

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/live"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -85,7 +85,7 @@ func rollingRelease(o Options, version int) api.NewRelease {
 	c := live.LaunchOf(live.Stays(), false).Config
 	c.Env = map[string]string{"VERSION": fmt.Sprint(version)}
 	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &o.Machines, Config: c,
-		Update: &rollout.Update{MaxSurge: fmt.Sprint(o.At), MinUp: &machine.Duration{}}}}}
+		Update: &release.Update{MaxSurge: fmt.Sprint(o.At), MinUp: &machine.Duration{}}}}}
 }
 
 // updateByHand replaces machines, so many at a time, and enters the new ones.

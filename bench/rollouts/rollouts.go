@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait"
 )
@@ -127,7 +127,7 @@ func roll(ctx context.Context, cl *client.Client, app string, r api.NewRelease) 
 	switch {
 	case err != nil:
 		return 0, err
-	case s.Rollout.State != rollout.RolledDone:
+	case s.Rollout.State != release.RolledDone:
 		return 0, fault.New(fault.Internal, "bench", "a rollout came to %s: %s", s.Rollout.State, s.Rollout.Why)
 	}
 	return took, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/container"
 	"github.com/soukhq/souk/bench/live"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 )
@@ -96,7 +96,7 @@ func giveImage(ctx context.Context, dir string, agents *live.Agents, ids []strin
 func colouredRelease(o Options, version int) api.NewRelease {
 	serve := fmt.Sprintf("echo %d > /tmp/version; exec /bin/httpd -f -p %d -h /tmp", version, webPort)
 	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &o.Members,
-		Update: &rollout.Update{Strategy: rollout.BlueGreen, MinUp: &machine.Duration{}},
+		Update: &release.Update{Strategy: release.BlueGreen, MinUp: &machine.Duration{}},
 		Config: &machine.Config{Image: webImage, Guest: &machine.Guest{CPUMilli: 100, MemoryMB: 64},
 			Init: machine.Init{Exec: []string{"/bin/busybox", "sh", "-c", serve}},
 			Services: []machine.Service{{Protocol: "tcp", InternalPort: webPort, Hosts: []string{colours},

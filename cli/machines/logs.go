@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -78,7 +78,7 @@ func logsOfRelease(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFl
 	if known == 0 {
 		return fault.New(fault.NotFound, "release_machines", "no machine that was made for release %s of %s is "+
 			"known: its machines are forgotten a day after they were destroyed, and those that stayed as they were "+
-			"are of the release before", rollout.Short(id), app)
+			"are of the release before", release.Short(id), app)
 	}
 	return out.Close()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/cli/releases"
 	"github.com/soukhq/souk/cli/services"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -117,7 +117,7 @@ func deploy(ctx context.Context, cl *client.Client, app string, group api.NewGro
 	// A number that "souk scale" set stays over a release that says what the one before said. Here somebody has said one.
 	if n, scaled := made.Head.Counts[group.Name]; scaled && n != *group.Replicas {
 		var back api.RolledBack
-		back, err = cl.Change(ctx, app, rollout.Change{Why: rollout.WhyScale,
+		back, err = cl.Change(ctx, app, release.Change{Why: release.WhyScale,
 			Counts: map[string]int{group.Name: *group.Replicas}, Parent: &made.Head.ID})
 		made.Head = back.Head
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -46,7 +46,7 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 		case s.Head != nil && s.Head.Release != h.Release:
 			return s, fault.New(fault.Conflict, "overtaken",
 				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
-				rollout.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
+				release.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
 		default:
 			over, err := arrived(&s)
 			if over && done.IsZero() {
@@ -81,14 +81,14 @@ func arrived(s *api.ServiceStatus) (bool, error) {
 	if r == nil {
 		return s.Why == "", nil
 	}
-	return r.State == rollout.RolledDone || r.State == rollout.RolledWaiting, outcome(s.App, r)
+	return r.State == release.RolledDone || r.State == release.RolledWaiting, outcome(s.App, r)
 }
 
 // fit reports whether the replicas of a group, or of all, are as they are to be a while after their rollout was done. The
 // error is a Precondition, code not_ready or held: one is not, and is not about to be.
 func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) {
 	well := true
-	whole := s.Rollout == nil || s.Rollout.State == rollout.RolledDone // an old machine stands for no new one any more
+	whole := s.Rollout == nil || s.Rollout.State == release.RolledDone // an old machine stands for no new one any more
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		if group != "" && g.Name != group {
@@ -140,11 +140,11 @@ func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 
 // progressText says how far it is.
 func progressText(s *api.ServiceStatus, group string) string {
-	if r := s.Rollout; r != nil && r.State == rollout.RolledUndoing {
+	if r := s.Rollout; r != nil && r.State == release.RolledUndoing {
 		return fmt.Sprintf("%s: %s; release %s is made again", s.App, cmp.Or(r.Why, "the rollout failed"),
-			rollout.Short(r.InForce))
+			release.Short(r.InForce))
 	}
-	if r := s.Rollout; r != nil && r.State == rollout.RolledRunning &&
+	if r := s.Rollout; r != nil && r.State == release.RolledRunning &&
 		(r.Command == "waiting" || r.Command == "running") {
 		return s.App + ": " + commandText(r)
 	}
@@ -157,7 +157,7 @@ func progressText(s *api.ServiceStatus, group string) string {
 		parts = append(parts, fmt.Sprintf("%s of %s: %s", g.Name, s.App, readyText(g)))
 	}
 	text := strings.Join(parts, "; ")
-	if r := s.Rollout; r != nil && r.State == rollout.RolledWaiting {
+	if r := s.Rollout; r != nil && r.State == release.RolledWaiting {
 		text += fmt.Sprintf("; it waits%s: \"souk promote %s\" has it go on", stepText(r), s.App)
 	}
 	return text
@@ -180,7 +180,7 @@ func readyText(g *api.GroupStatus) string {
 			unfit = x.Unfit
 		}
 		if lacks := cmp.Or(x.Unmade, unfit); why == "" && lacks != "" {
-			why = "; " + rollout.Slot{Group: g.Name, Index: x.Index}.String() + ": " + lacks
+			why = "; " + release.Slot{Group: g.Name, Index: x.Index}.String() + ": " + lacks
 		}
 	}
 	if len(old) == 0 {

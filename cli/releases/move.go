@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -77,9 +77,9 @@ type moved struct {
 
 func move(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, to cluster.WorkerID,
 	patience time.Duration, act func(context.Context, string, string, cluster.WorkerID) (api.Moved, error)) error {
-	name, slot := cli.Label(m), rollout.Slot{}
+	name, slot := cli.Label(m), release.Slot{}
 	if m.Replica != nil && m.Replica.Run == "" {
-		slot = rollout.Slot{Group: m.Replica.Group, Index: m.Replica.Index}
+		slot = release.Slot{Group: m.Replica.Group, Index: m.Replica.Index}
 		name = slot.String() + " of " + m.App
 	}
 	done := c.Progress("%s goes to %s", name, to)
@@ -124,7 +124,7 @@ type moving struct {
 	c        *cli.Env
 	cl       *client.Client
 	app      string
-	slot     rollout.Slot
+	slot     release.Slot
 	machine  string // that is to go
 	from, to cluster.WorkerID
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -153,5 +153,5 @@ func tellFailed(c *cli.Env, s *api.ServiceStatus, why error, replicas []failure,
 // outputText says which command shows the output of a release that failed.
 func outputText(app string, r *api.Rollout) string {
 	return fmt.Sprintf("\"souk logs --release %s --app %s\" has what its machines printed, for a day",
-		rollout.Short(r.Release), app)
+		release.Short(r.Release), app)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -102,8 +102,8 @@ func printPlan(c *cli.Env, p *api.ReleasePlan) {
 	}
 }
 
-func doesCell(d rollout.Does) cli.Cell {
-	colours := map[rollout.Does]string{rollout.Create: "32", rollout.Destroy: "31", rollout.Keep: ""}
+func doesCell(d release.Does) cli.Cell {
+	colours := map[release.Does]string{release.Create: "32", release.Destroy: "31", release.Keep: ""}
 	colour, known := colours[d]
 	if !known {
 		colour = "33"

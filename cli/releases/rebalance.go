@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -97,7 +97,7 @@ func printRebalance(c *cli.Env, plans []api.Rebalancing, alone bool) (n int) {
 	for _, p := range plans {
 		for _, m := range p.Moves {
 			n++
-			rows = append(rows, cli.Cells(p.App, rollout.Slot{Group: m.Group, Index: m.Index}.String(), m.Machine,
+			rows = append(rows, cli.Cells(p.App, release.Slot{Group: m.Group, Index: m.Index}.String(), m.Machine,
 				string(m.Worker), string(m.To), m.Why))
 		}
 	}
@@ -122,7 +122,7 @@ func rebalance(ctx context.Context, w moving, patience time.Duration) (failed []
 		return nil, err
 	}
 	for i, m := range p.Moves {
-		w.slot, w.machine, w.from, w.to = rollout.Slot{Group: m.Group, Index: m.Index}, m.Machine, m.Worker, m.To
+		w.slot, w.machine, w.from, w.to = release.Slot{Group: m.Group, Index: m.Index}, m.Machine, m.Worker, m.To
 		now, err := w.await(ctx, patience)
 		if ctx.Err() != nil {
 			return failed, context.Cause(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/api/manifest"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -23,7 +23,8 @@ import (
 func Releases(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "releases APP [RELEASE]", Short: "List what was wanted of an app, newest first",
 		Long: `List the releases of an app: each deploy, and each change of how many machines are wanted. With RELEASE, by its
-number, its id or at least the first 6 digits of that, tell what that one says. "souk logs --release NUMBER --app APP" has what the
+number, its id or at least the first 6 digits of that,
+	tell what that one says. "souk logs --release NUMBER --app APP" has what the
 machines of one printed, of one that failed for a day.
 
   STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
@@ -106,7 +107,7 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 		case "overtaken":
 			state.Colour = "33"
 		}
-		rows = append(rows, []cli.Cell{{Text: number}, {Text: rollout.Short(e.Release)}, state, {Text: e.Why},
+		rows = append(rows, []cli.Cell{{Text: number}, {Text: release.Short(e.Release)}, state, {Text: e.Why},
 			{Text: cmp.Or(e.By, "-")}, {Text: age(e.At, now)}, {Text: groupsText(e.Groups)},
 			{Text: imagesText(e.Groups)}, {Text: noteOf(e)}})
 	}

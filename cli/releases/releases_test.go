@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -58,7 +58,7 @@ func with(s api.ServiceStatus, change func(*api.SlotStatus)) api.ServiceStatus {
 }
 
 // rolling is a status whose rollout is in a state.
-func rolling(state rollout.Rolled, ready int) api.ServiceStatus {
+func rolling(state release.Rolled, ready int) api.ServiceStatus {
 	s := status("r1", 3, ready)
 	s.Rollout = &api.Rollout{Number: 1, Release: "r1", Before: "r0", InForce: "r1", State: state, Why: "it dies",
 		Steps: 2}
@@ -74,12 +74,12 @@ func TestAwaitRollout(t *testing.T) {
 		s.Head.Number = 2
 		return s
 	}
-	at := func(state rollout.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
-	unheard := with(at(rollout.RolledDone, 2), func(x *api.SlotStatus) { *x = api.SlotStatus{Index: 2} })
+	at := func(state release.Rolled, ready int) api.ServiceStatus { return newer(rolling(state, ready)) }
+	unheard := with(at(release.RolledDone, 2), func(x *api.SlotStatus) { *x = api.SlotStatus{Index: 2} })
 	unheard.Groups[1].There = 2
 	// A member may know that the rollout is done before it knows each change. Its answer does not end the wait.
 	unsaid := func(change func(*api.SlotStatus)) api.ServiceStatus {
-		s := with(at(rollout.RolledDone, 3), change)
+		s := with(at(release.RolledDone, 3), change)
 		s.Groups[1].There = 2
 		return s
 	}
@@ -89,7 +89,7 @@ func TestAwaitRollout(t *testing.T) {
 	going := unsaid(func(*api.SlotStatus) {})
 	going.Groups[1].Slots = append(going.Groups[1].Slots,
 		api.SlotStatus{Index: 2, Machine: "m9", State: machine.Stopping, Old: true, Extra: true})
-	fewer := at(rollout.RolledDone, 3) // after a scale: those that stay need not be the first
+	fewer := at(release.RolledDone, 3) // after a scale: those that stay need not be the first
 	for i := range fewer.Groups[1].Slots {
 		fewer.Groups[1].Slots[i].Index += 2
 	}
@@ -101,34 +101,34 @@ func TestAwaitRollout(t *testing.T) {
 		code  string
 		told  string
 	}{
-		"done": {all: []api.ServiceStatus{stale, at(rollout.RolledRunning, 3), at(rollout.RolledDone, 3)},
+		"done": {all: []api.ServiceStatus{stale, at(release.RolledRunning, 3), at(release.RolledDone, 3)},
 			told: "db of shop: 2 of 2 ready; web of shop: 3 of 3 ready"},
 		"done, and one is sick for a moment": {
-			all:  []api.ServiceStatus{at(rollout.RolledDone, 2), at(rollout.RolledDone, 3)},
+			all:  []api.ServiceStatus{at(release.RolledDone, 2), at(release.RolledDone, 3)},
 			told: "web of shop: 2 of 3 ready; web/2: check up does not pass: 500"},
-		"done, and one is held": {all: []api.ServiceStatus{with(at(rollout.RolledDone, 2),
+		"done, and one is held": {all: []api.ServiceStatus{with(at(release.RolledDone, 2),
 			func(x *api.SlotStatus) { x.Held = "it died" })}, code: "held"},
-		"done, and one is asleep": {all: []api.ServiceStatus{with(at(rollout.RolledDone, 2),
+		"done, and one is asleep": {all: []api.ServiceStatus{with(at(release.RolledDone, 2),
 			func(x *api.SlotStatus) { x.Asleep = true })}},
-		"the old ones are up": {all: []api.ServiceStatus{with(at(rollout.RolledRunning, 3),
-			func(x *api.SlotStatus) { x.Old = true }), at(rollout.RolledDone, 3)},
+		"the old ones are up": {all: []api.ServiceStatus{with(at(release.RolledRunning, 3),
+			func(x *api.SlotStatus) { x.Old = true }), at(release.RolledDone, 3)},
 			told: "web of shop: 2 of 3 new ready, 1 old up"},
 		"done, and this member has not heard of a machine": {
-			all: []api.ServiceStatus{unheard, at(rollout.RolledDone, 3)}},
+			all: []api.ServiceStatus{unheard, at(release.RolledDone, 3)}},
 		"done, and this member has an old machine as ready and its new one as coming": {
-			all: []api.ServiceStatus{coming, at(rollout.RolledDone, 3)}},
+			all: []api.ServiceStatus{coming, at(release.RolledDone, 3)}},
 		"done, and this member has an old machine on its way out": {
-			all: []api.ServiceStatus{going, at(rollout.RolledDone, 3)}},
+			all: []api.ServiceStatus{going, at(release.RolledDone, 3)}},
 		"done, and others than the first were kept": {all: []api.ServiceStatus{fewer}},
-		"waiting for a promote": {all: []api.ServiceStatus{with(at(rollout.RolledWaiting, 3),
+		"waiting for a promote": {all: []api.ServiceStatus{with(at(release.RolledWaiting, 3),
 			func(x *api.SlotStatus) { x.Old = true })}},
-		"undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
+		"undone": {all: []api.ServiceStatus{at(release.RolledUndoing, 3), at(release.RolledUndone, 3)},
 			code: "undone", told: "shop: it dies; release r1 is made again"},
-		"paused":    {all: []api.ServiceStatus{at(rollout.RolledPaused, 3)}, code: "paused"},
+		"paused":    {all: []api.ServiceStatus{at(release.RolledPaused, 3)}, code: "paused"},
 		"overtaken": {all: []api.ServiceStatus{newer(status("r2", 3, 3))}, code: "overtaken"},
-		"a group, undone": {all: []api.ServiceStatus{at(rollout.RolledUndoing, 3), at(rollout.RolledUndone, 3)},
+		"a group, undone": {all: []api.ServiceStatus{at(release.RolledUndoing, 3), at(release.RolledUndone, 3)},
 			group: "web", code: "undone"},
-		"a group, done": {all: []api.ServiceStatus{at(rollout.RolledRunning, 3), at(rollout.RolledDone, 3)},
+		"a group, done": {all: []api.ServiceStatus{at(release.RolledRunning, 3), at(release.RolledDone, 3)},
 			group: "web", told: "souk: web of shop: 3 of 3 ready"},
 	} {
 		t.Run(name, func(t *testing.T) {

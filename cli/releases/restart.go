@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 )
 
 // Restart has each machine of an app's service made anew.
@@ -13,7 +13,7 @@ func Restart(ctx context.Context, c *cli.Env, app string) error {
 	if err != nil {
 		return err
 	}
-	h, err := cl.Change(ctx, app, rollout.Change{Why: rollout.WhyRestart})
+	h, err := cl.Change(ctx, app, release.Change{Why: release.WhyRestart})
 	if err != nil {
 		return known(app, err)
 	}

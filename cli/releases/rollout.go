@@ -11,7 +11,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -23,7 +23,7 @@ started again meanwhile, and "souk scale" works. "souk resume" has it go on. (A 
 		Example: "  souk pause shop\n  souk pause shop --json | jq .paused",
 		Args:    cli.Args(1, 1, "an app")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return change(cmd.Context(), c, args[0], rollout.Change{Why: rollout.WhyPause})
+		return change(cmd.Context(), c, args[0], release.Change{Why: release.WhyPause})
 	}
 	return cmd
 }
@@ -36,14 +36,14 @@ undone is tried again. (A machine that is suspended goes on by "souk start".)`,
 		Example: "  souk resume shop\n  souk resume shop --json | jq .number",
 		Args:    cli.Args(1, 1, "an app")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return change(cmd.Context(), c, args[0], rollout.Change{Why: rollout.WhyResume})
+		return change(cmd.Context(), c, args[0], release.Change{Why: release.WhyResume})
 	}
 	return cmd
 }
 
 // Promote makes the command "souk promote".
 func Promote(c *cli.Env) *cobra.Command {
-	want := rollout.Change{Why: rollout.WhyPromote}
+	want := release.Change{Why: release.WhyPromote}
 	cmd := &cobra.Command{Use: "promote APP", Short: "Have the canary of an app go on to its next step",
 		Long: `Have the canary of an app go on to its next step, whether or not the one that it is at would end by itself; after the
 last step all machines are replaced. "souk status --app APP" tells at which step it is.`,
@@ -57,12 +57,12 @@ last step all machines are replaced. "souk status --app APP" tells at which step
 }
 
 // Rollback has an earlier release of an app wanted again; "" is the one from before the newest rollout.
-func Rollback(ctx context.Context, c *cli.Env, app, release string) error {
-	return change(ctx, c, app, rollout.Change{Why: rollout.WhyBack, Release: release})
+func Rollback(ctx context.Context, c *cli.Env, app, to string) error {
+	return change(ctx, c, app, release.Change{Why: release.WhyBack, Release: to})
 }
 
 // change has the rollout of an app changed, and says what it is then.
-func change(ctx context.Context, c *cli.Env, app string, want rollout.Change) error {
+func change(ctx context.Context, c *cli.Env, app string, want release.Change) error {
 	cl, err := c.Client()
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func change(ctx context.Context, c *cli.Env, app string, want rollout.Change) er
 		return err
 	}
 	c.Printf("%s wants %s of release %s, number %d\n", app, cmp.Or(wantedText(&s), "machines"),
-		rollout.Short(inForce(&s)), h.Number)
+		release.Short(inForce(&s)), h.Number)
 	printRollout(c, &s, time.Now())
 	c.Field("next", "souk status --app %s", app)
 	return nil
@@ -124,7 +124,7 @@ func commandText(r *api.Rollout) string {
 
 // failedText names a replica that failed, and its machine.
 func failedText(f *api.RolloutFailure) string {
-	slot := rollout.Slot{Group: f.Group, Index: f.Index}.String()
+	slot := release.Slot{Group: f.Group, Index: f.Index}.String()
 	if f.Machine == "" {
 		return slot
 	}
@@ -133,28 +133,28 @@ func failedText(f *api.RolloutFailure) string {
 
 // rolloutText says what a rollout has come to, since when, and what one can do.
 func rolloutText(app string, r *api.Rollout, now time.Time) string {
-	release := rollout.Short(r.Release)
+	id := release.Short(r.Release)
 	since := ", for " + age(r.Since, now)
 	switch r.State {
-	case rollout.RolledDone:
-		return fmt.Sprintf("release %s is rolled out, since %s ago", release, age(r.Since, now))
-	case rollout.RolledUndone:
-		return fmt.Sprintf("release %s failed and was undone %s ago; release %s is wanted again", release,
-			age(r.Since, now), rollout.Short(r.Before))
-	case rollout.RolledUndoing:
-		return fmt.Sprintf("release %s failed and is being undone%s: release %s is wanted again", release, since,
-			rollout.Short(r.Before))
-	case rollout.RolledPaused:
+	case release.RolledDone:
+		return fmt.Sprintf("release %s is rolled out, since %s ago", id, age(r.Since, now))
+	case release.RolledUndone:
+		return fmt.Sprintf("release %s failed and was undone %s ago; release %s is wanted again", id,
+			age(r.Since, now), release.Short(r.Before))
+	case release.RolledUndoing:
+		return fmt.Sprintf("release %s failed and is being undone%s: release %s is wanted again", id, since,
+			release.Short(r.Before))
+	case release.RolledPaused:
 		who := "as it failed"
 		if r.Asked {
 			who = "by " + cmp.Or(r.By, "somebody")
 		}
-		return fmt.Sprintf("release %s is paused %s%s%s; \"souk resume %s\" has it go on", release, who, stepText(r),
+		return fmt.Sprintf("release %s is paused %s%s%s; \"souk resume %s\" has it go on", id, who, stepText(r),
 			since, app)
-	case rollout.RolledWaiting:
-		return fmt.Sprintf("release %s waits%s%s; \"souk promote %s\" has it go on", release, stepText(r), since, app)
+	case release.RolledWaiting:
+		return fmt.Sprintf("release %s waits%s%s; \"souk promote %s\" has it go on", id, stepText(r), since, app)
 	}
-	return fmt.Sprintf("release %s is being rolled out%s%s", release, stepText(r), since)
+	return fmt.Sprintf("release %s is being rolled out%s%s", id, stepText(r), since)
 }
 
 // stepText says at which step a canary is, counted from 1; "" of others.
@@ -177,15 +177,15 @@ func stepText(r *api.Rollout) string {
 func outcome(app string, r *api.Rollout) error {
 	why := cmp.Or(r.Why, "no reason was told")
 	switch {
-	case r.State == rollout.RolledUndone:
+	case r.State == release.RolledUndone:
 		return fault.New(fault.Precondition, "undone", "release %s of %s failed and was undone, so release %s is "+
-			"wanted again: %s", rollout.Short(r.Release), app, rollout.Short(r.Before), why)
-	case r.State == rollout.RolledPaused && r.Asked:
+			"wanted again: %s", release.Short(r.Release), app, release.Short(r.Before), why)
+	case r.State == release.RolledPaused && r.Asked:
 		return fault.New(fault.Precondition, "paused", "the rollout of release %s of %s was paused by %s; \"souk "+
-			"resume %s\" has it go on", rollout.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
-	case r.State == rollout.RolledPaused:
+			"resume %s\" has it go on", release.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
+	case r.State == release.RolledPaused:
 		return fault.New(fault.Precondition, "paused", "release %s of %s failed and is paused: %s; deploy another, or "+
-			"\"souk resume %s\" tries this one again", rollout.Short(r.Release), app, why, app)
+			"\"souk resume %s\" tries this one again", release.Short(r.Release), app, why, app)
 	}
 	return nil
 }

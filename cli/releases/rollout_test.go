@@ -11,7 +11,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -23,25 +23,25 @@ func TestRolloutText(t *testing.T) {
 		want string
 		code string
 	}{
-		{api.Rollout{State: rollout.RolledRunning}, "release 11111111 is being rolled out, for 2m", ""},
-		{api.Rollout{State: rollout.RolledRunning, Step: 1, Steps: 3},
+		{api.Rollout{State: release.RolledRunning}, "release 11111111 is being rolled out, for 2m", ""},
+		{api.Rollout{State: release.RolledRunning, Step: 1, Steps: 3},
 			"release 11111111 is being rolled out at step 2 of 3, for 2m", ""},
-		{api.Rollout{State: rollout.RolledRunning, Step: 3, Steps: 3},
+		{api.Rollout{State: release.RolledRunning, Step: 3, Steps: 3},
 			"release 11111111 is being rolled out after its 3 steps, for 2m", ""},
-		{api.Rollout{State: rollout.RolledWaiting, Steps: 2},
+		{api.Rollout{State: release.RolledWaiting, Steps: 2},
 			`release 11111111 waits at step 1 of 2, for 2m; "souk promote shop" has it go on`, ""},
-		{api.Rollout{State: rollout.RolledWaiting, Steps: 2, Canary: []rollout.CanaryAt{
+		{api.Rollout{State: release.RolledWaiting, Steps: 2, Canary: []release.CanaryAt{
 			{Group: "web", New: 2, Wanted: 3}, {Group: "job", New: 1, Wanted: 4}}}, `release 11111111 waits at step 1 of 2 with 2 of 3 of web new, 1 of 4 of ` +
 			`job new, for 2m; "souk promote shop" has it go on`, ""},
-		{api.Rollout{State: rollout.RolledPaused, Asked: true, By: "bob"},
+		{api.Rollout{State: release.RolledPaused, Asked: true, By: "bob"},
 			`release 11111111 is paused by bob, for 2m; "souk resume shop" has it go on`, "paused"},
-		{api.Rollout{State: rollout.RolledPaused, Why: "it dies"},
+		{api.Rollout{State: release.RolledPaused, Why: "it dies"},
 			`release 11111111 is paused as it failed, for 2m; "souk resume shop" has it go on`, "paused"},
-		{api.Rollout{State: rollout.RolledUndoing},
+		{api.Rollout{State: release.RolledUndoing},
 			"release 11111111 failed and is being undone, for 2m: release 00000000 is wanted again", ""},
-		{api.Rollout{State: rollout.RolledUndone, Why: "it dies"},
+		{api.Rollout{State: release.RolledUndone, Why: "it dies"},
 			"release 11111111 failed and was undone 2m ago; release 00000000 is wanted again", "undone"},
-		{api.Rollout{State: rollout.RolledDone}, "release 11111111 is rolled out, since 2m ago", ""},
+		{api.Rollout{State: release.RolledDone}, "release 11111111 is rolled out, since 2m ago", ""},
 	} {
 		r := x.r
 		r.Release, r.Before, r.Since = strings.Repeat("1", 32), strings.Repeat("0", 32), now.Add(-2*time.Minute)
@@ -53,7 +53,7 @@ func TestRolloutText(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	s := api.ServiceStatus{App: "shop", Rollout: &api.Rollout{Release: "22222222", State: rollout.RolledUndone,
+	s := api.ServiceStatus{App: "shop", Rollout: &api.Rollout{Release: "22222222", State: release.RolledUndone,
 		Why: "web/1 died", Failed: []api.RolloutFailure{{Group: "web", Index: 1, Machine: "m1", Why: "exit 3"}}}}
 	printRollout(&cli.Env{Out: &out}, &s, now)
 	for _, want := range []string{"rollout", "why", "web/1 died", "web/1 (m1): exit 3"} {
@@ -67,7 +67,7 @@ func TestRolloutText(t *testing.T) {
 func TestOutputOfWhatFailed(t *testing.T) {
 	var out bytes.Buffer
 	c := &cli.Env{Out: &out, Err: &bytes.Buffer{}, JSON: true}
-	s := rolling(rollout.RolledUndone, 0)
+	s := rolling(release.RolledUndone, 0)
 	s.Rollout.Failed = []api.RolloutFailure{{Group: "web", Index: 1, Machine: "m1", Why: "it dies"}}
 	showFailed(c, &s, []failure{{RolloutFailure: s.Rollout.Failed[0], Output: []string{"no database"}}},
 		&failure{Output: []string{"cannot migrate"}})

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -74,7 +74,7 @@ func scale(ctx context.Context, c *cli.Env, cl *client.Client, app string, count
 		}
 		counts = map[string]int{group: plain}
 	}
-	h, err := cl.Change(ctx, app, rollout.Change{Why: rollout.WhyScale, Counts: counts})
+	h, err := cl.Change(ctx, app, release.Change{Why: release.WhyScale, Counts: counts})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -22,7 +22,7 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 	if s.Head == nil {
 		c.Printf("%s has a release that this souk cannot use: %s\n", s.App, s.Why)
 	} else {
-		c.Printf("%s wants %s of release %s\n", s.App, cmp.Or(wantedText(s), "machines"), rollout.Short(inForce(s)))
+		c.Printf("%s wants %s of release %s\n", s.App, cmp.Or(wantedText(s), "machines"), release.Short(inForce(s)))
 		c.Field("since", "%s ago, number %d, %s by %s", age(s.Head.At, now), s.Head.Number, s.Head.Why,
 			cmp.Or(s.Head.By, "somebody"))
 		if s.Why != "" {
@@ -78,7 +78,7 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 		return nil
 	}
 	what := fmt.Sprintf("load %d, %d a machine", a.Load, a.Target)
-	if a.Metric == rollout.CPU {
+	if a.Metric == release.CPU {
 		what = fmt.Sprintf("load %d%%, %d%% of the CPUs of a machine", a.Load, a.Target)
 	}
 	text := fmt.Sprintf("%s: %d of %d..%d by %s, %s", g.Name, g.Wanted, a.Min, a.Max, a.Metric, what)
@@ -131,7 +131,7 @@ func printSlots(c *cli.Env, s *api.ServiceStatus) {
 	var rows [][]cli.Cell
 	for i := range s.Groups {
 		for _, x := range s.Groups[i].Slots {
-			replica := rollout.Slot{Group: s.Groups[i].Name, Index: x.Index}.String()
+			replica := release.Slot{Group: s.Groups[i].Name, Index: x.Index}.String()
 			if x.Machine == "" {
 				note := "no machine yet"
 				if x.Unmade != "" {
@@ -146,7 +146,7 @@ func printSlots(c *cli.Env, s *api.ServiceStatus) {
 				ready = cli.Cell{Text: "no", Colour: "33"}
 			}
 			rows = append(rows, []cli.Cell{{Text: replica}, {Text: x.Machine}, {Text: string(x.Worker)},
-				{Text: string(x.State)}, ready, {Text: cmp.Or(rollout.Short(x.Release), "-")}, {Text: noteText(&x)}})
+				{Text: string(x.State)}, ready, {Text: cmp.Or(release.Short(x.Release), "-")}, {Text: noteText(&x)}})
 		}
 	}
 	if len(rows) > 0 {

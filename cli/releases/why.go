@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -59,7 +59,7 @@ func why(ctx context.Context, c *cli.Env, app, slot string) error {
 	return nil
 }
 
-func slotText(r *api.ReplicaWhy) string { return rollout.Slot{Group: r.Group, Index: r.Index}.String() }
+func slotText(r *api.ReplicaWhy) string { return release.Slot{Group: r.Group, Index: r.Index}.String() }
 
 func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 	if whole {
@@ -74,7 +74,7 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 		if r.Machine != "" {
 			at = r.Machine + " at " + string(r.Worker)
 			if r.Release != "" {
-				at += ", release " + rollout.Short(r.Release)
+				at += ", release " + release.Short(r.Release)
 			}
 		}
 		c.Printf("%s (%s)\n", slotText(r), at)

@@ -8,24 +8,25 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // served is a group with a service of limits, that scales.
-func served(soft, hard int, a Autoscale) Group {
+func served(soft, hard int, a release.Autoscale) release.Group {
 	s := machine.Service{InternalPort: 80}
 	if soft > 0 || hard > 0 {
 		s.Concurrency = &machine.Concurrency{SoftLimit: soft, HardLimit: hard}
 	}
-	return Group{Name: "web", Replicas: a.Min, Autoscale: &a,
-		Config: &machine.Config{Image: good, Services: []machine.Service{s}}}
+	return release.Group{Name: "web", Replicas: a.Min, Autoscale: &a,
+		Config: &machine.Config{Image: "good", Services: []machine.Service{s}}}
 }
 
 // TestWhatAutoscaleChooses: a group of which n machines are wanted and that has a load, after a while with another.
 func TestWhatAutoscaleChooses(t *testing.T) {
-	a := Autoscale{Min: 2, Max: 10, DownAfter: during(time.Minute)}
+	a := release.Autoscale{Min: 2, Max: 10, DownAfter: during(time.Minute)}
 	for name, tt := range map[string]struct {
-		g            Group
+		g            release.Group
 		n            int
 		load, before float64
 		blind        bool
@@ -48,14 +49,15 @@ func TestWhatAutoscaleChooses(t *testing.T) {
 	} {
 		now := time.Unix(1e9, 0)
 		s := newScaler(now, tt.n)
-		s.choose(now, &tt.g, tt.n, Loads{Heard: tt.before, All: tt.before})
+		s.choose(now, &tt.g, tt.n, release.Loads{Heard: tt.before, All: tt.before})
 		s.count = tt.n
-		got, _ := s.choose(now, &tt.g, tt.n, Loads{Heard: tt.load, All: tt.load, Blind: tt.blind})
+		got, _ := s.choose(now, &tt.g, tt.n, release.Loads{Heard: tt.load, All: tt.load, Blind: tt.blind})
 		if got != tt.want {
 			t.Errorf("%s: %d at once, want %d", name, got, tt.want)
 		}
 		s.count = got
-		got, _ = s.choose(now.Add(time.Minute), &tt.g, got, Loads{Heard: tt.load, All: tt.load, Blind: tt.blind})
+		got, _ = s.choose(now.Add(time.Minute), &tt.g, got, release.Loads{Heard: tt.load, All: tt.load,
+			Blind: tt.blind})
 		if got != tt.later {
 			t.Errorf("%s: %d later, want %d", name, got, tt.later)
 		}
@@ -66,12 +68,12 @@ func TestWhatAutoscaleChooses(t *testing.T) {
 func TestWhatIsReportedOfFull(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hard := rapid.IntRange(1, 5000).Draw(t, "hard")
-		g := served(rapid.IntRange(1, hard).Draw(t, "soft"), hard, Autoscale{Min: 1, Max: 1000})
+		g := served(rapid.IntRange(1, hard).Draw(t, "soft"), hard, release.Autoscale{Min: 1, Max: 1000})
 		n := rapid.IntRange(1, 900).Draw(t, "n")
 		load := float64(n * Reported(hard))
 		s := newScaler(time.Unix(1e9, 0), n)
-		if got, _ := s.choose(time.Unix(1e9, 0), &g, n, Loads{Heard: load, All: load}); got <= n {
-			t.Fatalf("%d machines with %v stay %d, enough is %v", n, load, got, g.enough())
+		if got, _ := s.choose(time.Unix(1e9, 0), &g, n, release.Loads{Heard: load, All: load}); got <= n {
+			t.Fatalf("%d machines with %v stay %d, enough is %v", n, load, got, enough(&g))
 		}
 	})
 }
@@ -83,7 +85,7 @@ func TestAutoscaleHolds(t *testing.T) {
 		least := rapid.IntRange(1, 20).Draw(t, "min")
 		after := time.Duration(rapid.IntRange(1, 600).Draw(t, "after")) * time.Second
 		g := served(rapid.IntRange(1, 50).Draw(t, "soft"), 0,
-			Autoscale{Min: least, Max: least + rapid.IntRange(0, 80).Draw(t, "more"), DownAfter: during(after)})
+			release.Autoscale{Min: least, Max: least + rapid.IntRange(0, 80).Draw(t, "more"), DownAfter: during(after)})
 		now := time.Unix(1e9, 0)
 		n := rapid.IntRange(least, g.Autoscale.Max).Draw(t, "n")
 		s := newScaler(now, n)
@@ -94,7 +96,7 @@ func TestAutoscaleHolds(t *testing.T) {
 		seen := []was{{n, now}}
 		load := 0.0
 		look := func() time.Time {
-			l := Loads{Heard: load, All: load}
+			l := release.Loads{Heard: load, All: load}
 			got, again := s.choose(now, &g, n, l)
 			if got < g.Autoscale.Min || got > g.Autoscale.Max {
 				t.Fatalf("%d of %+v", got, g.Autoscale)
@@ -108,7 +110,7 @@ func TestAutoscaleHolds(t *testing.T) {
 			if got < n && n-got > max(1, n/4) {
 				t.Fatalf("from %d to %d at once", n, got)
 			}
-			need := min(g.needs(load), got)
+			need := min(needs(&g, load), got)
 			if seen[len(seen)-1].need != need {
 				seen = append(seen, was{need, now})
 			}
@@ -127,10 +129,10 @@ func TestAutoscaleHolds(t *testing.T) {
 			before := n
 			again := look()
 			if again.IsZero() && n == before {
-				if enough := g.enough() * float64(n); load > tolerance*enough && n < g.Autoscale.Max {
+				if most := enough(&g) * float64(n); load > tolerance*most && n < g.Autoscale.Max {
 					t.Fatalf("it rests at %d with a load of %v", n, load)
 				}
-				if more := g.needs(load); more < n {
+				if more := needs(&g, load); more < n {
 					t.Fatalf("it rests at %d, and %d are enough", n, more)
 				}
 				return
@@ -144,8 +146,8 @@ func TestAutoscaleHolds(t *testing.T) {
 }
 
 // scaling is a group in a rig whose load is told of its machines.
-func scaling(t *testing.T, seed uint64, g Group, clean bool) (*rig, func(load int)) {
-	g.Autoscale = &Autoscale{Min: 1, Max: 8, Target: 10, DownAfter: during(20 * time.Second)}
+func scaling(t *testing.T, seed uint64, g release.Group, clean bool) (*rig, func(load int)) {
+	g.Autoscale = &release.Autoscale{Min: 1, Max: 8, Target: 10, DownAfter: during(20 * time.Second)}
 	c := *g.Config
 	c.Services, g.Config = []machine.Service{{InternalPort: 80}}, &c
 	r := newRig(t, seed, g, clean)
@@ -176,7 +178,7 @@ func (w *world) count() int {
 // number follows the load.
 func TestItScalesDuringRollouts(t *testing.T) {
 	for _, clean := range []bool{true, false} {
-		for name, g := range groupsOf(3, Undo) {
+		for name, g := range groupsOf(3, release.Undo) {
 			if name == "volume" || name == "single" {
 				continue
 			}
@@ -206,13 +208,13 @@ func TestItScalesDuringRollouts(t *testing.T) {
 				if n := r.count(); n != 2 || len(r.machines) != 2 {
 					r.t.Fatalf("%s, %s: %d machines, %d wanted, for a load of 12", name, image, len(r.machines), n)
 				}
-				if r.want.Head.Number != head && g.strategy() != Canary {
+				if r.want.Head.Number != head && g.Strategy() != release.Canary {
 					r.t.Fatalf("%s: a head was written", name)
 				}
 				if image == other {
-					r.ends(other, Done, false)
+					r.ends(other, release.Done, false)
 				} else {
-					r.ends(good, Done, true)
+					r.ends(good, release.Done, true)
 				}
 			}
 		}
@@ -229,7 +231,7 @@ func TestARolloutEndsUnfilled(t *testing.T) {
 
 // endsUnfilled has each strategy do so, where the load comes before the release or with it.
 func endsUnfilled(t *testing.T, before bool) {
-	for name, g := range groupsOf(2, Undo) {
+	for name, g := range groupsOf(2, release.Undo) {
 		if name == "volume" || name == "single" {
 			continue
 		}
@@ -254,11 +256,11 @@ func endsUnfilled(t *testing.T, before bool) {
 				last = now
 			}
 			p := r.want.Progress
-			if g.strategy() == Canary && !(p.Of(r.want.Head) && p.State == Done) && r.steps%40 == 0 {
-				r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
+			if g.Strategy() == release.Canary && !(p.Of(r.want.Head) && p.State == release.Done) && r.steps%40 == 0 {
+				r.follow(release.Change{Promote: p.Step + 1, Why: release.WhyPromote}, nil)
 			}
 		}
-		if p := r.want.Progress; !p.Of(r.want.Head) || p.State != Done || p.Undo {
+		if p := r.want.Progress; !p.Of(r.want.Head) || p.State != release.Done || p.Undo {
 			r.t.Fatalf("%s, %v: %+v, %v", name, before, p, r.standing())
 		}
 		if x := r.want.Scaled["web"]; x.Count != 6 || !strings.Contains(x.Lacks, "no") || writes > 4 {
@@ -276,7 +278,7 @@ func endsUnfilled(t *testing.T, before bool) {
 
 // TestAReleaseWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
 func TestAReleaseWithoutRoomIsUndone(t *testing.T) {
-	g := groupsOf(3, Undo)["stop first"]
+	g := groupsOf(3, release.Undo)["stop first"]
 	r, load := scaling(t, 3, g, true)
 	load(30)
 	r.rest()
@@ -288,12 +290,12 @@ func TestAReleaseWithoutRoomIsUndone(t *testing.T) {
 	for range 600 {
 		r.tick()
 	}
-	r.ends(good, Done, true)
+	r.ends(good, release.Done, true)
 }
 
 // TestAPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
 func TestAPlanLeavesOutWhatIsUnfilled(t *testing.T) {
-	g := groupsOf(1, Undo)["rolling"]
+	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	r.full = 3
 	load(60)
@@ -308,7 +310,7 @@ func TestAPlanLeavesOutWhatIsUnfilled(t *testing.T) {
 
 // TestScaledByHand: 0 turns it off, and a number is where it goes on from.
 func TestScaledByHand(t *testing.T) {
-	g := groupsOf(1, Undo)["rolling"]
+	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	load(45)
 	r.rest()
@@ -316,8 +318,8 @@ func TestScaledByHand(t *testing.T) {
 		r.tick()
 	}
 	hand := func(n int) {
-		of := Service{App: "a", Head: r.want.Head, Release: r.want.Release,
-			Tenure: Tenure{Progress: r.want.Progress, Scaled: r.want.Scaled}}
+		of := release.Service{App: "a", Head: r.want.Head, Release: r.want.Release,
+			Tenure: release.Tenure{Progress: r.want.Progress, Scaled: r.want.Scaled}}
 		if c := of.Scale(map[string]int{"web": n}); c.Why != "" {
 			r.follow(c, nil)
 		}
@@ -361,7 +363,8 @@ func TestScaledByHand(t *testing.T) {
 		r.tick()
 	}
 	is("idle", 1)
-	if _, err := r.want.Head.Next(Change{Counts: map[string]int{"web": 9}, At: r.now}, r.want.Release, r.want.Release,
+	if _, err := r.want.Head.Next(release.Change{Counts: map[string]int{"web": 9}, At: r.now}, r.want.Release,
+		r.want.Release,
 		r.want.Progress); err == nil || !strings.Contains(err.Error(), "autoscale of 1 to 8 machines, and 9") {
 		t.Fatal(err)
 	}
@@ -369,7 +372,7 @@ func TestScaledByHand(t *testing.T) {
 
 // TestAGroupThatRestsIsLeft as it is, and looks by the load begin anew once one is up.
 func TestAGroupThatRestsIsLeft(t *testing.T) {
-	g := groupsOf(1, Undo)["rolling"]
+	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	load(30)
 	r.rest()
@@ -407,8 +410,8 @@ func TestAGroupThatRestsIsLeft(t *testing.T) {
 
 // TestWorkersThatAreNotHeard: what their machines had to do counts for how many may go, and not for how many come.
 func TestWorkersThatAreNotHeard(t *testing.T) {
-	g := served(10, 0, Autoscale{Min: 1, Max: 9, DownAfter: during(time.Second)})
-	standing := []Standing{
+	g := served(10, 0, release.Autoscale{Min: 1, Max: 9, DownAfter: during(time.Second)})
+	standing := []release.Standing{
 		{ID: "a", State: machine.Started, Ready: true, Load: 12},
 		{ID: "b", State: machine.Started, Unheard: true, Load: 25},
 		{ID: "c", State: machine.Destroying, Load: 90}, {ID: "d", State: machine.Suspended, Rests: true, Load: 90},
@@ -417,7 +420,7 @@ func TestWorkersThatAreNotHeard(t *testing.T) {
 		standing[i].Group = "web"
 	}
 	l := g.LoadsOf(standing)
-	if l != (Loads{Heard: 12, All: 37, Up: 2}) {
+	if l != (release.Loads{Heard: 12, All: 37, Up: 2}) {
 		t.Fatalf("%+v", l)
 	}
 	now := time.Unix(1e9, 0)
@@ -431,10 +434,10 @@ func TestWorkersThatAreNotHeard(t *testing.T) {
 		t.Errorf("%d are left", s.count)
 	}
 	cpu := g
-	cpu.Autoscale = &Autoscale{Min: 1, Max: 9, Metric: CPU}
+	cpu.Autoscale = &release.Autoscale{Min: 1, Max: 9, Metric: release.CPU}
 	used := 90
 	standing[0].CPU = &used
-	if l := cpu.LoadsOf(standing[:1]); l != (Loads{Heard: 90, All: 90, Up: 1}) || cpu.needs(l.Heard) != 2 {
+	if l := cpu.LoadsOf(standing[:1]); l != (release.Loads{Heard: 90, All: 90, Up: 1}) || needs(&cpu, l.Heard) != 2 {
 		t.Errorf("by cpu: %+v", l)
 	}
 	standing[0].CPU = nil
@@ -444,50 +447,5 @@ func TestWorkersThatAreNotHeard(t *testing.T) {
 	standing[0].Ready = false
 	if l := cpu.LoadsOf(standing[:1]); l.Blind {
 		t.Errorf("by cpu, coming up: %+v", l)
-	}
-}
-
-// TestAutoscalesThatCannotBe are refused, each with what is wrong.
-func TestAutoscalesThatCannotBe(t *testing.T) {
-	two := func(a Autoscale) Autoscale { a.Min, a.Max = 2, 4; return a }
-	volume := served(1, 0, two(Autoscale{}))
-	volume.Replicas, volume.Config.Mounts = 1, []machine.Mount{{Name: "data", Path: "/d"}}
-	single := served(1, 0, two(Autoscale{}))
-	single.Replicas, single.Single = 1, true
-	alone := single
-	alone.Autoscale = &Autoscale{Min: 1, Max: 1}
-	many := served(1, 0, two(Autoscale{}))
-	many.Replicas = 5
-	none := served(0, 0, two(Autoscale{Target: 5}))
-	none.Config = &machine.Config{Image: good}
-	for _, tt := range []struct {
-		g    Group
-		want string // "": it can be
-	}{
-		{served(20, 25, two(Autoscale{})), ""}, {served(0, 0, two(Autoscale{Target: 5})), ""}, {alone, ""},
-		{served(0, 0, two(Autoscale{Metric: CPU})), ""}, {served(0, 25, two(Autoscale{Metric: Concurrency})), ""},
-		{served(1, 0, Autoscale{Min: 0, Max: 2}), "min = 0"},
-		{served(1, 0, Autoscale{Min: 3, Max: 2}), "min not above"},
-		{served(1, 0, Autoscale{Min: 1, Max: 1001}), "1 to 1000"}, {volume, "has a volume"}, {single, "is single"},
-		{many, "replicas = 5, and autoscale 2 to 4"}, {served(1, 0, two(Autoscale{Metric: "memory"})), "memory"},
-		{served(1, 0, two(Autoscale{DownAfter: during(0)})), "down_after"},
-		{served(1, 0, two(Autoscale{DownAfter: during(25 * time.Hour)})), "down_after"},
-		{served(1, 0, two(Autoscale{Target: -1})), "target = -1"}, {none, "no services"},
-		{served(0, 0, two(Autoscale{})), "nothing says how much"},
-		{served(1, 0, two(Autoscale{Metric: CPU, Target: 101})), "1 to 100 per cent"},
-	} {
-		err := (&Release{Schema: Schema, Groups: []Group{tt.g}}).Check()
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v: %v, want %q", tt.g.Autoscale, err, tt.want)
-		}
-	}
-}
-
-// TestTellOfScaled: a steward's word is bounded.
-func TestTellOfScaled(t *testing.T) {
-	for _, x := range []Scaled{{Count: -1}, {Count: 1001}, {Lacks: strings.Repeat("x", maxLacks+1)}} {
-		if err := (&Tenure{Scaled: map[string]Scaled{"web": x}}).Check(); err == nil {
-			t.Errorf("%+v is taken", x)
-		}
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // TestTheNumbersOfACanary: how many replicas are new at each step is told beforehand, and of the step while it is on.
 func TestTheNumbersOfACanary(t *testing.T) {
-	g := Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}, Update: &Update{Strategy: Canary,
-		Steps: []CanaryStep{{Percent: 1}, {Percent: 34}}, MinUp: during(time.Second)}}
+	g := release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good},
+		Update: &release.Update{Strategy: release.Canary,
+			Steps: []release.CanaryStep{{Percent: 1}, {Percent: 34}}, MinUp: during(time.Second)}}
 	r := newRig(t, 1, g, true)
 	if p := Foresee(r.now, &r.want, r.standing()); p.Groups[0].Canary != nil {
 		t.Errorf("the first release is new at %v", p.Groups[0].Canary)
@@ -21,16 +23,18 @@ func TestTheNumbersOfACanary(t *testing.T) {
 	if p := Foresee(r.now, &r.want, r.standing()); !slices.Equal(p.Groups[0].Canary, []int{1, 2}) {
 		t.Errorf("the plan has %v new", p.Groups[0].Canary)
 	}
-	for step, want := range [][]CanaryAt{{{"web", 1, 3}}, {{"web", 2, 3}}, nil} {
+	for step, want := range [][]release.CanaryAt{
+		{{Group: "web", New: 1, Wanted: 3}}, {{Group: "web", New: 2, Wanted: 3}}, nil,
+	} {
 		for range 100 {
 			r.tick()
 		}
-		told := Service{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Tenure: Tenure{Progress: r.want.Progress}}
+		told := release.Service{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
+			Tenure: release.Tenure{Progress: r.want.Progress}}
 		if s, _ := told.Tell(nil); !slices.Equal(s.Canary, want) {
 			t.Errorf("at step %d: %v, want %v", step, s.Canary, want)
 		}
-		r.follow(Change{Promote: step + 1, Why: WhyPromote}, nil)
+		r.follow(release.Change{Promote: step + 1, Why: release.WhyPromote}, nil)
 	}
 }
 
@@ -38,12 +42,13 @@ func TestTheNumbersOfACanary(t *testing.T) {
 // them, and at each step one old machine stays at least, beside the new one where there is only one replica.
 func TestWhatACanaryReplacesFirst(t *testing.T) {
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
-	canary := &Update{Strategy: Canary, MinUp: during(time.Second)}
-	most := &Update{Strategy: Canary, Steps: []CanaryStep{{Percent: 99}}, MinUp: during(time.Second)}
+	canary := &release.Update{Strategy: release.Canary, MinUp: during(time.Second)}
+	most := &release.Update{Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 99}},
+		MinUp: during(time.Second)}
 	for _, tt := range []struct {
 		name     string
 		from, to int // replicas
-		update   *Update
+		update   *release.Update
 		config   *machine.Config
 		scale    int // at the step, to so many; 0: not
 		old, new int // ready machines at the step
@@ -56,7 +61,7 @@ func TestWhatACanaryReplacesFirst(t *testing.T) {
 		{"8, scaled to 1", 8, 8, canary, nil, 1, 1, 1},
 		{"1, scaled to 3", 1, 1, canary, nil, 3, 2, 1},
 	} {
-		g := Group{Name: "web", Replicas: tt.from, Config: &machine.Config{Image: good}, Update: tt.update}
+		g := release.Group{Name: "web", Replicas: tt.from, Config: &machine.Config{Image: good}, Update: tt.update}
 		if tt.config != nil {
 			g.Config = tt.config
 		}
@@ -79,12 +84,12 @@ func TestWhatACanaryReplacesFirst(t *testing.T) {
 		if have[good] != tt.old || have[other] != tt.new {
 			r.t.Fatalf("%s: %v are ready at the step, want %d and %d", tt.name, have, tt.old, tt.new)
 		}
-		all := Service{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Tenure: Tenure{Progress: r.want.Progress}}
-		if s, _ := all.Tell(func(string) int { return have[other] }); s.State != RolledWaiting {
+		all := release.Service{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
+			Tenure: release.Tenure{Progress: r.want.Progress}}
+		if s, _ := all.Tell(func(string) int { return have[other] }); s.State != release.RolledWaiting {
 			r.t.Fatalf("%s: at the step the rollout is %s", tt.name, s.State)
 		}
 		r.rest() // which promotes it
-		r.ends(other, Done, false)
+		r.ends(other, release.Done, false)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -22,13 +23,13 @@ type half struct {
 	begun   uint64 // the highest term that it has begun
 	busy    bool   // it has something to do, or waits for its time
 	objects
-	seen map[string]Standing // machines, as it last heard of them
+	seen map[string]release.Standing // machines, as it last heard of them
 }
 
 // objects are what members write and merge: of each the newest stands.
 type objects struct {
-	tenure  Tenure
-	head    *Head
+	tenure  release.Tenure
+	head    *release.Head
 	told    time.Time // when tenure was written
 	changed time.Time // when head was
 }
@@ -54,11 +55,11 @@ type cuts struct {
 	rnd      *rand.Rand
 	now      time.Time
 	halves   [2]*half
-	machines map[string]*Standing // the truth
+	machines map[string]*release.Standing // the truth
 	starts   map[string]time.Time
 	obeyed   map[cluster.WorkerID]cluster.Term
-	releases map[string]*Release
-	group    Group
+	releases map[string]*release.Release
+	group    release.Group
 	sleeps   bool // machines rest once they were ready
 	cut      bool // neither half reaches the other
 	apart    bool // what members write does not get to the other half
@@ -71,17 +72,18 @@ type cuts struct {
 
 func newCuts(t *testing.T, seed uint64) *cuts {
 	c := &cuts{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1e9, 0).UTC(),
-		machines: map[string]*Standing{},
-		starts:   map[string]time.Time{}, obeyed: map[cluster.WorkerID]cluster.Term{}, releases: map[string]*Release{}}
+		machines: map[string]*release.Standing{},
+		starts:   map[string]time.Time{}, obeyed: map[cluster.WorkerID]cluster.Term{},
+		releases: map[string]*release.Release{}}
 	c.halves = [2]*half{{id: "a", own: []cluster.WorkerID{"a", "c"}}, {id: "b", own: []cluster.WorkerID{"b", "d"}}}
 	config := &machine.Config{Image: good}
 	if c.sleeps = c.rnd.IntN(3) == 0; c.sleeps || c.rnd.IntN(2) == 0 {
 		config.Services = []machine.Service{{InternalPort: 80}}
 	}
-	c.group = Group{Name: "web", Replicas: 1 + c.rnd.IntN(5), Config: config,
-		Update: &Update{MinUp: during(time.Duration(c.rnd.IntN(4)) * time.Second)}}
+	c.group = release.Group{Name: "web", Replicas: 1 + c.rnd.IntN(5), Config: config,
+		Update: &release.Update{MinUp: during(time.Duration(c.rnd.IntN(4)) * time.Second)}}
 	if c.rnd.IntN(3) == 0 {
-		c.group.Update.Order = StopFirst
+		c.group.Update.Order = release.StopFirst
 	}
 	return c
 }
@@ -114,13 +116,14 @@ func (c *cuts) deploy(h *half, image string) {
 	g, config := c.group, *c.group.Config
 	config.Image = image
 	g.Config = &config
-	r := &Release{Schema: Schema, Groups: []Group{g}, At: c.now, Note: image}
+	r := &release.Release{Schema: release.Schema, Groups: []release.Group{g}, At: c.now, Note: image}
 	c.releases[r.ID()] = r
-	var before *Release
+	var before *release.Release
 	if h.head != nil {
 		before = c.releases[h.head.InForce(h.tenure.Progress).Release]
 	}
-	head, err := h.head.Next(Change{Release: r.ID(), Why: WhyDeploy, At: c.now}, r, before, h.tenure.Progress)
+	head, err := h.head.Next(release.Change{Release: r.ID(), Why: release.WhyDeploy, At: c.now}, r, before,
+		h.tenure.Progress)
 	if err != nil {
 		c.fail("%v", err)
 	}
@@ -149,7 +152,10 @@ func (c *cuts) spread(from *half) {
 // hear has a half hear of the machines.
 func (c *cuts) hear(h *half) {
 	heard := func(w cluster.WorkerID) bool { return !c.cut || slices.Contains(h.own, w) }
-	maps.DeleteFunc(h.seen, func(id string, m Standing) bool { return heard(m.Worker) && c.machines[id] == nil })
+	maps.DeleteFunc(h.seen, func(id string, m release.Standing) bool {
+		return heard(m.Worker) &&
+			c.machines[id] == nil
+	})
 	for id, m := range c.machines {
 		if heard(m.Worker) {
 			h.seen[id] = *m
@@ -172,7 +178,7 @@ func (c *cuts) look(h *half) {
 	if h.head == nil {
 		return
 	}
-	if StewardOf("app1", members, h.tenure) != h.id {
+	if release.StewardOf("app1", members, h.tenure) != h.id {
 		h.steward, h.busy = nil, false
 		return
 	}
@@ -185,7 +191,7 @@ func (c *cuts) look(h *half) {
 	if h.head.Before != nil {
 		want.Before = c.releases[h.head.Before.Release]
 	}
-	var standing []Standing
+	var standing []release.Standing
 	for _, id := range slices.Sorted(maps.Keys(h.seen)) {
 		standing = append(standing, h.seen[id])
 	}
@@ -225,7 +231,7 @@ func (c *cuts) look(h *half) {
 	}
 }
 
-func (c *cuts) write(h *half, t Tenure) {
+func (c *cuts) write(h *half, t release.Tenure) {
 	h.tenure, h.told = t, c.stamp()
 	if t.Busy {
 		h.steward.Begin(t.Term)
@@ -264,7 +270,7 @@ func (c *cuts) order(h *half, s *Steward, o Order) {
 		m := c.machines[o.Machine]
 		switch {
 		case o.Verb == Make && m == nil:
-			m = &Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at, State: machine.Created,
+			m = &release.Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at, State: machine.Created,
 				Cordoned: o.Apart, Rests: o.Asleep}
 			if c.machines[o.Machine] = m; !o.Asleep {
 				m.State = machine.Started
@@ -352,7 +358,7 @@ func (c *cuts) check() {
 	r := c.releases[h.head.InForce(h.tenure.Progress).Release]
 	g, have := &r.Groups[0], map[int]int{}
 	for _, m := range c.machines {
-		if m.Spec != r.Spec(g, h.head.Restarted) || !m.Ready && !(m.asleep() && g.Wakeable()) || m.Cordoned {
+		if m.Spec != r.Spec(g, h.head.Restarted) || !m.Ready && !(m.Asleep() && g.Wakeable()) || m.Cordoned {
 			c.fail("%+v", m)
 		}
 		have[m.Index]++
@@ -380,7 +386,7 @@ func cutsInHalves(t *testing.T, seeds uint64) {
 	for seed := range seeds {
 		c := newCuts(t, seed)
 		for _, h := range c.halves {
-			h.seen = map[string]Standing{}
+			h.seen = map[string]release.Standing{}
 		}
 		c.logf("seed %d: %+v, sleeps %v", seed, c.group, c.sleeps)
 		c.deploy(c.halves[0], good)

@@ -3,6 +3,7 @@ package rollout
 import (
 	"slices"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -15,8 +16,8 @@ type todo struct {
 // act is something to be done to a machine that stands, or a machine that is to be made for a slot.
 type act struct {
 	verb    Verb
-	machine *Standing // nil: of Make
-	slot    Slot      // of Make, as what follows
+	machine *release.Standing // nil: of Make
+	slot    release.Slot      // of Make, as what follows
 	to      *side
 	asleep  bool // it is not started
 	yields  bool // of Remove: a machine of another group needs what it has
@@ -35,11 +36,11 @@ func (a act) isWaitedFor() bool {
 	return true
 }
 
-func (t *todo) do(v Verb, m *Standing, why string) {
+func (t *todo) do(v Verb, m *release.Standing, why string) {
 	t.acts = append(t.acts, act{verb: v, machine: m, why: why})
 }
 
-func (t *todo) remove(m *Standing, why string) { t.do(Remove, m, why) }
+func (t *todo) remove(m *release.Standing, why string) { t.do(Remove, m, why) }
 
 // docket makes orders of what stages want done, in the steward's term, and asks for one where there is none.
 type docket struct {
@@ -73,22 +74,22 @@ func (d *docket) orderMake(a *act) {
 	if !ok && !s.office.term.IsZero() {
 		s.office.endTerm()
 	}
-	if !d.begun() || to.group.Lost() == Never && !d.empty(a.slot, to.group) {
+	if !d.begun() || to.group.Lost() == release.Never && !d.empty(a.slot, to.group) {
 		return
 	}
 	term := s.office.term
 	o := Order{Verb: Make, Term: term, Machine: a.slot.MachineID(d.look.want.App, epoch, term.Member), Why: a.why,
 		Home: w.home, Only: w.only, Asleep: a.asleep && to.group.Wakeable(), Apart: to.apart,
 		Replica: machine.Replica{Group: a.slot.Group, Index: a.slot.Index, Epoch: epoch,
-			Spec: spec, Release: to.release, StopAfter: to.group.stopAfter()}}
+			Spec: spec, Release: to.release, StopAfter: to.group.StopsAfter()}}
 	if h := d.look.want.Head; to.release == h.Release {
-		o.Booked, o.Token = h.Booking.of(d.look.clock.now, a.slot)
+		o.Booked, o.Token = h.Booking.HeldFor(d.look.clock.now, a.slot)
 	}
 	d.out.Orders = append(d.out.Orders, o)
 }
 
 // nextEpoch returns the epoch of the next machine of a slot; false: the term has none left.
-func (d *docket) nextEpoch(slot Slot, w *slotWork) (uint64, bool) {
+func (d *docket) nextEpoch(slot release.Slot, w *slotWork) (uint64, bool) {
 	seen, known := w.epoch, w.asked
 	for _, m := range d.look.seen.by[slot] {
 		seen, known = max(seen, m.Epoch), true
@@ -107,7 +108,7 @@ func (d *docket) order(a *act) {
 		return
 	}
 	d.out.Orders = append(d.out.Orders, Order{Verb: a.verb, Term: d.look.memory.office.term, Machine: m.ID,
-		Replica: m.Replica, Worker: m.Worker, Instance: m.Instance, Why: a.why, Kill: a.verb == Remove && !m.up(),
+		Replica: m.Replica, Worker: m.Worker, Instance: m.Instance, Why: a.why, Kill: a.verb == Remove && !m.Up(),
 		Yields: a.yields})
 }
 
@@ -136,7 +137,7 @@ func (d *docket) tell() bool {
 }
 
 // tellProgress has the rollout's progress written.
-func (d *docket) tellProgress(next Progress) {
+func (d *docket) tellProgress(next release.Progress) {
 	next.At = d.look.clock.now.UTC()
 	if d.tell() {
 		d.look.course.progress = next

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 )
 
 // A machine is made where the one was whose place it takes, so that what is spread stays so. Where hosts were lost and came back
@@ -16,24 +17,12 @@ type Places interface {
 	// Value returns the value of an attribute of a worker; "": it has none.
 	Value(w cluster.WorkerID, attribute string) string
 	// Takes reports whether a worker would take a machine of a group now, whatever its spread says.
-	Takes(w cluster.WorkerID, g *Group) bool
-}
-
-// spreadBy returns the attribute by whose values the group's machines are spread; "": they are not.
-func (g *Group) spreadBy() string {
-	s := g.scheduling()
-	switch {
-	case !g.movable():
-		return ""
-	case len(s.Spread) > 0:
-		return s.Spread[0].Attribute
-	}
-	return ""
+	Takes(w cluster.WorkerID, g *release.Group) bool
 }
 
 // even is where the machines of a group are, or are about to be.
 type even struct {
-	g      *Group
+	g      *release.Group
 	by     string
 	places Places
 	at     map[cluster.WorkerID]int
@@ -41,8 +30,8 @@ type even struct {
 }
 
 // newEven begins with no machine; nil: they are not spread.
-func newEven(g *Group, places Places) *even {
-	by := g.spreadBy()
+func newEven(g *release.Group, places Places) *even {
+	by := g.SpreadBy()
 	if by == "" || places == nil {
 		return nil
 	}
@@ -80,7 +69,8 @@ func (e *even) better(than cluster.WorkerID) (best cluster.WorkerID) {
 
 // Uneven returns which machines of a group of n replicas would be better at which other workers, by their ids: no more than have
 // to move so that they are evenly spread.
-func (g *Group) Uneven(spec string, n int, standing []Standing, places Places) map[string]cluster.WorkerID {
+func Uneven(g *release.Group, spec string, n int, standing []release.Standing,
+	places Places) map[string]cluster.WorkerID {
 	e := newEven(g, places)
 	if e == nil {
 		return nil
@@ -89,9 +79,9 @@ func (g *Group) Uneven(spec string, n int, standing []Standing, places Places) m
 	for _, index := range WantedSlots(g.Name, spec, n, standing) {
 		wanted[index] = true
 	}
-	var list []*Standing
+	var list []*release.Standing
 	for i := range standing {
-		if m := &standing[i]; m.Group == g.Name && m.Run == "" && wanted[m.Index] && !m.goes() && !m.Unheard {
+		if m := &standing[i]; m.Group == g.Name && m.Run == "" && wanted[m.Index] && !m.Goes() && !m.Unheard {
 			list = append(list, m)
 			e.add(m.Worker, 1)
 		}
@@ -130,14 +120,14 @@ func (l *look) countHomes(to *side) *even {
 	e := newEven(to.group, l.want.Places)
 	for _, index := range to.slots {
 		if e != nil {
-			e.add(l.stays(Slot{to.group.Name, index}, to), 1)
+			e.add(l.stays(release.Slot{Group: to.group.Name, Index: index}, to), 1)
 		}
 	}
 	return e
 }
 
 // stays returns the worker at which a slot's machine is to be, as far as that is known.
-func (l *look) stays(slot Slot, to *side) cluster.WorkerID {
+func (l *look) stays(slot release.Slot, to *side) cluster.WorkerID {
 	of, others := l.split(slot, to)
 	switch {
 	case len(of) > 0:

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -32,11 +33,11 @@ func (h zoned) Value(w cluster.WorkerID, attribute string) string {
 	return h[w].name
 }
 
-func (h zoned) Takes(w cluster.WorkerID, _ *Group) bool { return h[w].room > 0 }
+func (h zoned) Takes(w cluster.WorkerID, _ *release.Group) bool { return h[w].room > 0 }
 
 // layout places as many machines of a group at each worker, and returns them as text that says how many each has.
 func (r *rig) layout(at map[cluster.WorkerID]int) {
-	var list []*Standing
+	var list []*release.Standing
 	for _, id := range slices.Sorted(maps.Keys(r.machines)) {
 		list = append(list, r.machines[id])
 	}
@@ -97,7 +98,7 @@ func TestADeploySpreadsAnew(t *testing.T) {
 		for _, has := range tt.at {
 			n += has
 		}
-		for name, g := range groupsOf(n, Undo) {
+		for name, g := range groupsOf(n, release.Undo) {
 			if g.Replicas != n { // it has one machine at most
 				continue
 			}
@@ -108,12 +109,12 @@ func TestADeploySpreadsAnew(t *testing.T) {
 			r.rest()
 			r.layout(tt.at)
 			r.want.Places = tt.places
-			uneven := len(r.want.Release.Groups[0].Uneven(r.want.Release.Spec(&g, 0), n, r.standing(), tt.places)) > 0
+			uneven := len(Uneven(&r.want.Release.Groups[0], r.want.Release.Spec(&g, 0), n, r.standing(), tt.places)) > 0
 			if moved := r.where() != tt.want; uneven != moved {
 				t.Errorf("%s, %s: uneven is %v", tt.name, name, uneven)
 			}
 			r.roll(g, other)
-			r.follow(Change{Promote: MaxSteps, Why: WhyPromote}, nil)
+			r.follow(release.Change{Promote: release.MaxSteps, Why: release.WhyPromote}, nil)
 			r.evenly()
 			if got := r.where(); got != tt.want {
 				t.Errorf("%s, %s: %s, want %s", tt.name, name, got, tt.want)
@@ -125,20 +126,20 @@ func TestADeploySpreadsAnew(t *testing.T) {
 // TestUneven: what moves as it says leaves no two workers that are free further apart than one machine, and moves as few as can be.
 func TestUneven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var standing []Standing
+		var standing []release.Standing
 		at := map[cluster.WorkerID]int{}
 		for i := range rapid.IntRange(0, 9).Draw(t, "machines") {
-			m := slotOf(i, func(m *Standing) { m.Worker = rapid.SampledFrom(workers).Draw(t, "worker") })
+			m := slotOf(i, func(m *release.Standing) { m.Worker = rapid.SampledFrom(workers).Draw(t, "worker") })
 			standing = append(standing, m)
 			at[m.Worker]++
 		}
-		g := Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}
+		g := release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}
 		n := len(standing)
 		least := 0
 		for _, w := range workers {
 			least += max(0, n/len(workers)-at[w])
 		}
-		moves := g.Uneven("s", n, standing, zoned{"w1": {"", 9}, "w2": {"", 9}, "w3": {"", 9}})
+		moves := Uneven(&g, "s", n, standing, zoned{"w1": {"", 9}, "w2": {"", 9}, "w3": {"", 9}})
 		for i := range standing {
 			if to := moves[standing[i].ID]; to != "" {
 				at[standing[i].Worker]--

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
@@ -31,7 +32,9 @@ type Found struct {
 }
 
 // standsFor reports whether it stands for a slot. A run stands for none.
-func (x *Found) standsFor(s Slot) bool { return x.Run == "" && s == Slot{x.Group, x.Index} }
+func (x *Found) standsFor(s release.Slot) bool {
+	return x.Run == "" && s == release.Slot{Group: x.Group, Index: x.Index}
+}
 
 // readAgain is when a worker is read again that told of a machine which the fleet does not have.
 const readAgain = time.Second
@@ -42,7 +45,7 @@ var obeyAgain = backoff.Doubling{Base: 500 * time.Millisecond, Most: 15 * time.S
 type fence struct {
 	term  cluster.Term // that all of this is of
 	reads map[cluster.WorkerID]*reading
-	slots map[Slot]*fenced
+	slots map[release.Slot]*fenced
 	count uint64 // of calls to obey, in the order in which they began
 }
 
@@ -66,22 +69,16 @@ type fenced struct {
 }
 
 func newFence() fence {
-	return fence{reads: map[cluster.WorkerID]*reading{}, slots: map[Slot]*fenced{}}
-}
-
-// Fences reports whether machines of the release are made only when all workers obey.
-func (r *Release) Fences() bool {
-	return r.Command != nil ||
-		slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never || g.Cron != nil })
+	return fence{reads: map[cluster.WorkerID]*reading{}, slots: map[release.Slot]*fenced{}}
 }
 
 // empty reports whether no machine can be up for a slot, apart from those that its machine is to be made beside; else it
 // sees to what it needs to know. There is a term.
-func (d *docket) empty(slot Slot, g *Group) bool {
+func (d *docket) empty(slot release.Slot, g *release.Group) bool {
 	l := d.look
-	if l.memory.slot(slot).making > 0 || slices.ContainsFunc(l.seen.kept, func(m Standing) bool {
-		return m.slot() == slot && m.State != machine.Destroyed && !l.memory.removed(l.clock.now, m.ID) &&
-			(g.Single || m.Unheard || m.goes())
+	if l.memory.slot(slot).making > 0 || slices.ContainsFunc(l.seen.kept, func(m release.Standing) bool {
+		return m.Slot() == slot && m.State != machine.Destroyed && !l.memory.removed(l.clock.now, m.ID) &&
+			(g.Single || m.Unheard || m.Goes())
 	}) {
 		return false
 	}
@@ -97,13 +94,13 @@ func (d *docket) empty(slot Slot, g *Group) bool {
 }
 
 // heeds reports whether a worker obeys the term and has no machine for a slot that the fleet does not have.
-func (d *docket) heeds(w Peer, slot Slot) bool {
+func (d *docket) heeds(w Peer, slot release.Slot) bool {
 	l := d.look
 	r, last := l.memory.fence.reading(w.ID), l.memory.fence.slots[slot]
 	obeys := r.known && (last.made == "" || last.at != "" && last.at != w.ID || r.call > last.after)
 	hides := slices.ContainsFunc(r.has, func(x Found) bool {
 		return x.standsFor(slot) && !l.memory.removed(l.clock.now, x.ID) &&
-			!slices.ContainsFunc(l.seen.kept, func(m Standing) bool { return m.ID == x.ID })
+			!slices.ContainsFunc(l.seen.kept, func(m release.Standing) bool { return m.ID == x.ID })
 	})
 	switch {
 	case obeys && !hides:
@@ -147,7 +144,7 @@ func (f *fence) reading(w cluster.WorkerID) *reading {
 // fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers
 // has made one. A worker that is not heard counts only where the group's machines are waited for. Each other run which a worker has
 // must be known here where the run is a command, which runs alone. There is a term.
-func (r *runs) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has bool) {
+func (r *runs) fresh(g *release.Group, run *machine.Replica, last *runWork) (ok, has bool) {
 	l, f := r.look, r.look.memory.fenceNow()
 	alone := run.Run == machine.RunCommand
 	ok = true
@@ -160,7 +157,7 @@ func (r *runs) fresh(g *Group, run *machine.Replica, last *runWork) (ok, has boo
 		})
 		untold := alone && last.last != "" && !l.seen.reported[last.last] && last.lastTerm == f.term &&
 			told.call <= last.after
-		if told.known && !hides && !untold || !w.Heard && g.Lost() != Never {
+		if told.known && !hides && !untold || !w.Heard && g.Lost() != release.Never {
 			continue
 		}
 		ok = false
@@ -193,7 +190,7 @@ func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has 
 
 // note notes at which workers the machines are that were made behind the fence, and forgets workers that were removed
 // from the cluster.
-func (f *fence) note(standing []Standing, workers []Peer) {
+func (f *fence) note(standing []release.Standing, workers []Peer) {
 	if len(f.reads) == 0 {
 		return
 	}
@@ -201,7 +198,7 @@ func (f *fence) note(standing []Standing, workers []Peer) {
 		return !slices.ContainsFunc(workers, func(w Peer) bool { return w.ID == id })
 	})
 	for i := range standing {
-		if x := f.slots[standing[i].slot()]; x != nil && x.made == standing[i].ID {
+		if x := f.slots[standing[i].Slot()]; x != nil && x.made == standing[i].ID {
 			x.at = standing[i].Worker
 		}
 	}
@@ -231,8 +228,8 @@ func uncertain(err error) bool {
 
 // Silent lists the workers that no machine is made without for an empty slot of a group, as they are not heard and may
 // have one: none where others take the place of what they have.
-func (g *Group) Silent(workers []Peer) (ids []cluster.WorkerID) {
-	if g.Lost() != Never {
+func Silent(g *release.Group, workers []Peer) (ids []cluster.WorkerID) {
+	if g.Lost() != release.Never {
 		return nil
 	}
 	for _, w := range workers {
@@ -244,7 +241,7 @@ func (g *Group) Silent(workers []Peer) (ids []cluster.WorkerID) {
 }
 
 // Awaits says in one sentence what no machine is made without for a slot of a group, as Silent lists it.
-func Awaits(slot Slot, silent []cluster.WorkerID) string {
+func Awaits(slot release.Slot, silent []cluster.WorkerID) string {
 	const most = 3
 	names := make([]string, 0, most)
 	for _, w := range silent[:min(len(silent), most)] {

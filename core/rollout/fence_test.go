@@ -11,13 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
 // estate is workers that are told late and tell late, and members that each take themselves for the steward.
 type estate struct {
-	releases map[string]*Release
+	releases map[string]*release.Release
 	now      time.Time
 	want     Want
 	workers  map[cluster.WorkerID]*host
@@ -31,7 +32,7 @@ type estate struct {
 // host is a worker: what it has, and what the members know of that.
 type host struct {
 	obeyed    cluster.Term
-	has, told map[string]Standing
+	has, told map[string]release.Standing
 	cut       bool
 }
 
@@ -48,33 +49,33 @@ type message struct {
 
 var hosts = []cluster.WorkerID{"w1", "w2"}
 
-func newEstate(group Group) *estate {
+func newEstate(group release.Group) *estate {
 	e := &estate{now: time.Unix(1e9, 0), workers: map[cluster.WorkerID]*host{}, begun: map[cluster.WorkerID]uint64{},
 		stewards: map[cluster.WorkerID]*Steward{}, made: map[string]int{}}
 	for _, id := range hosts {
-		e.workers[id] = &host{has: map[string]Standing{}, told: map[string]Standing{}}
+		e.workers[id] = &host{has: map[string]release.Standing{}, told: map[string]release.Standing{}}
 	}
 	e.deploy("one", group)
 	return e
 }
 
-func (e *estate) deploy(image string, group Group) {
-	e.release(&Release{Groups: []Group{group}}, image)
+func (e *estate) deploy(image string, group release.Group) {
+	e.release(&release.Release{Groups: []release.Group{group}}, image)
 }
 
-func (e *estate) release(r *Release, image string) {
+func (e *estate) release(r *release.Release, image string) {
 	g := &r.Groups[0]
-	g.Name, g.Replicas, g.Config, r.Schema = "web", 1, &machine.Config{Image: image}, Schema
+	g.Name, g.Replicas, g.Config, r.Schema = "web", 1, &machine.Config{Image: image}, release.Schema
 	if err := r.Check(); err != nil {
 		panic(err)
 	}
-	head, err := e.want.Head.Next(Change{Release: r.ID(), Why: WhyDeploy, At: e.now}, r, e.want.Release,
+	head, err := e.want.Head.Next(release.Change{Release: r.ID(), Why: release.WhyDeploy, At: e.now}, r, e.want.Release,
 		e.want.Progress)
 	if err != nil {
 		panic(err)
 	}
 	if e.releases == nil {
-		e.releases = map[string]*Release{}
+		e.releases = map[string]*release.Release{}
 	}
 	e.releases[r.ID()] = r
 	e.want = Want{App: "app1", Head: head, Release: r, Progress: e.want.Progress, Runs: e.want.Runs}
@@ -86,7 +87,7 @@ func (e *estate) release(r *Release, image string) {
 // look has a member do what it does as the steward: it sees what the workers have told, and sends what it orders to any of
 // them.
 func (e *estate) look(member cluster.WorkerID, pick func() cluster.WorkerID) Next {
-	want, standing := e.want, []Standing(nil)
+	want, standing := e.want, []release.Standing(nil)
 	for _, id := range hosts {
 		h := e.workers[id]
 		want.Workers = append(want.Workers, Peer{id, !h.cut})
@@ -151,8 +152,9 @@ func (e *estate) arrive(m *message) {
 		}
 	case m.order.Verb == Make && h.has[m.order.Machine].ID == "":
 		e.made[m.order.Machine]++
-		h.has[m.order.Machine] = Standing{ID: m.order.Machine, Instance: "i", Replica: m.order.Replica, Worker: m.to,
-			State: machine.Started, Ready: true}
+		h.has[m.order.Machine] = release.Standing{ID: m.order.Machine, Instance: "i", Replica: m.order.Replica,
+			Worker: m.to,
+			State:  machine.Started, Ready: true}
 	case m.order.Verb == Remove:
 		delete(h.has, m.order.Machine)
 	case m.order.Verb == Hold && h.has[m.order.Machine].ID != "":
@@ -200,14 +202,14 @@ func (e *estate) tell(id cluster.WorkerID) {
 // TestNeverTwo: of a slot of a group that is single, or whose machines are never replaced, there are never two machines,
 // whatever order is late, whoever dies, and whichever members take themselves for the steward; and there is one in the end.
 func TestNeverTwo(t *testing.T) {
-	for name, group := range map[string]Group{"never": {OnLost: Never}, "single": {Single: true}} {
+	for name, group := range map[string]release.Group{"never": {OnLost: release.Never}, "single": {Single: true}} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { neverTwo(t, group) })
 		})
 	}
 }
 
-func neverTwo(t *rapid.T, group Group) {
+func neverTwo(t *rapid.T, group release.Group) {
 	e := newEstate(group)
 	members := []cluster.WorkerID{"m1", "m2"}
 	for _, m := range members {

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"github.com/soukhq/souk/core/release"
 	"slices"
 	"time"
 )
@@ -26,7 +27,7 @@ type reached struct {
 func (l *look) decideGroup(s *survey, gated bool) (todo, reached) {
 	g := &groupLook{look: l, goal: s.goal, old: s.old, budget: s.budget}
 	b, goal, old := &g.budget, s.goal, s.old
-	goal.apart = old != nil && goal.group.strategy() == BlueGreen
+	goal.apart = old != nil && goal.group.Strategy() == release.BlueGreen
 	b.all = b.ready && !(goal.apart && slices.ContainsFunc(s.views, func(v view) bool {
 		return len(v.of) > 0 && v.of[0].Cordoned
 	}))
@@ -47,7 +48,7 @@ func (l *look) decideGroup(s *survey, gated bool) (todo, reached) {
 			is.whole = false
 		}
 	}
-	if old != nil && l.course.progress.Step < len(goal.group.steps()) {
+	if old != nil && l.course.progress.Step < len(goal.group.Steps()) {
 		is.short = gated || step < min(allowed, goal.n)
 	}
 	return g.todo, is
@@ -65,7 +66,7 @@ func (g *groupLook) sideOf(v *view, isNew bool) *side {
 		v.ok = len(v.of) > 0 && l.counts(v.of[0], old.group, len(v.others) > 0)
 		v.making = l.memory.makes(v.slot, old.spec)
 		return old
-	case l.course.blocked || len(v.others) > 0 || l.course.progress.State != Paused:
+	case l.course.blocked || len(v.others) > 0 || l.course.progress.State != release.Paused:
 		return nil
 	}
 	return g.goal // nothing else can stand there
@@ -74,9 +75,9 @@ func (g *groupLook) sideOf(v *view, isNew bool) *side {
 // over reports whether nothing is to be done for a slot any more, as far as the rollout goes. One that has what it had
 // before is left out of that, and one that failed where others go on.
 func (l *look) over(v *view, to *side) bool {
-	others := !to.beside && slices.ContainsFunc(v.others, func(m *Standing) bool { return !m.Unheard })
+	others := !to.beside && slices.ContainsFunc(v.others, func(m *release.Standing) bool { return !m.Unheard })
 	switch {
-	case v.failure != nil && to.group.onFailure() == GoOn:
+	case v.failure != nil && to.group.OnFailure() == release.GoOn:
 		return true
 	case !to.changed:
 		return len(v.of) > 0
@@ -87,9 +88,9 @@ func (l *look) over(v *view, to *side) bool {
 // decide decides what is done for one slot, which is to be as one release has it.
 func (g *groupLook) decide(v *view, to *side) {
 	switch does := v.does(); {
-	case does == Keep:
+	case does == release.Keep:
 		g.keep(v, to)
-	case does == Renew:
+	case does == release.Renew:
 		g.replace(v, to)
 	case v.making, to != g.goal && g.look.given(to), !g.free(v, to):
 		g.todo.waits = true
@@ -153,7 +154,7 @@ func (g *groupLook) tend(v *view, to *side) {
 	switch {
 	case v.ok && l.course.open && first.Cordoned && to.changed && (!to.apart || b.ready):
 		g.admit(first)
-	case !v.ok && l.course.judged() && l.course.wakes() && first.asleep() && !first.Unheard && to.changed:
+	case !v.ok && l.course.judged() && l.course.wakes() && first.Asleep() && !first.Unheard && to.changed:
 		if !b.judging {
 			b.judging = true
 			g.todo.do(Start, first, "it is woken, so that its release can be judged")
@@ -165,7 +166,7 @@ func (g *groupLook) tend(v *view, to *side) {
 }
 
 // admit lets requests go to a machine.
-func (g *groupLook) admit(m *Standing) {
+func (g *groupLook) admit(m *release.Standing) {
 	if w := g.look.memory.machine(m.ID); w.verb == Admit && !w.done.IsZero() &&
 		g.look.clock.waits(w.done.Add(time.Second)) {
 		g.todo.waits = true // its worker is about to tell of it
@@ -175,10 +176,10 @@ func (g *groupLook) admit(m *Standing) {
 }
 
 // keepOne has one of a slot's machines that are to go stay until then.
-func (g *groupLook) keepOne(others []*Standing) {
+func (g *groupLook) keepOne(others []*release.Standing) {
 	for i, m := range others {
 		if i > 0 && g.look.ofUse(others[0]) {
-			g.todo.remove(m, "another machine stands for "+m.slot().String())
+			g.todo.remove(m, "another machine stands for "+m.Slot().String())
 		} else if !g.look.course.progress.Undo { // what is undone need not run again
 			g.look.revive(&g.todo, m)
 		}
@@ -186,9 +187,9 @@ func (g *groupLook) keepOne(others []*Standing) {
 }
 
 // revive has a machine started that died, or that is down without anybody having asked for it.
-func (l *look) revive(t *todo, m *Standing) {
+func (l *look) revive(t *todo, m *release.Standing) {
 	w := l.memory.machines[m.ID]
-	if !m.Died && !m.stranded() {
+	if !m.Died && !m.Stranded() {
 		if w != nil && w.starts > 0 && m.Ready && l.clock.now.After(w.started.Add(upFor)) {
 			w.starts = 0
 		}
@@ -210,7 +211,7 @@ func (l *look) revive(t *todo, m *Standing) {
 // is that each group is as it is to be.
 func (l *look) removeUnwanted(whole bool) (t todo) {
 	c := &l.course
-	stay := c.open && (c.blocked || l.want.Head.Paused || c.progress.State == Paused || !whole)
+	stay := c.open && (c.blocked || l.want.Head.Paused || c.progress.State == release.Paused || !whole)
 	stays := map[string]bool{} // groups of which one old machine stays, see needsOld
 	for _, slot := range l.unwanted() {
 		old := l.aim.old[slot.Group]
@@ -229,12 +230,12 @@ func (l *look) removeUnwanted(whole bool) (t todo) {
 	return t
 }
 
-func notWanted(s Slot) string { return s.String() + " is not wanted any more" }
+func notWanted(s release.Slot) string { return s.String() + " is not wanted any more" }
 
 // replace has the machines of a slot that are otherwise replaced, once that may be.
 func (g *groupLook) replace(v *view, to *side) {
 	l := g.look
-	leaves := !slices.ContainsFunc(v.others, func(m *Standing) bool { return !l.leaves(m) })
+	leaves := !slices.ContainsFunc(v.others, func(m *release.Standing) bool { return !l.leaves(m) })
 	if to == l.aim.old[to.group.Name] && !leaves { // of a release that was between: it waits until it is to be as now
 		l.revive(&g.todo, v.others[0])
 		return
@@ -244,15 +245,15 @@ func (g *groupLook) replace(v *view, to *side) {
 	switch { // as the machines are spread they stay so, and ports that it frees are free there
 	case v.making:
 	case at != "":
-		w.home, w.only = at, to.group.Order() == StartFirst // what went first is better anywhere than nowhere
+		w.home, w.only = at, to.group.Order() == release.StartFirst // what went first is better anywhere than nowhere
 	case leaves:
 		w.home, w.only = "", false
 	default:
 		w.home, w.only = g.home(v, to), false
 	}
 	asleep := !slices.ContainsFunc(v.others,
-		func(m *Standing) bool { return !m.asleep() || l.held[m.ID] != nil })
-	two, none := to.group.surge(to.n)
+		func(m *release.Standing) bool { return !m.Asleep() || l.held[m.ID] != nil })
+	two, none := to.group.Surge(to.n)
 	why := "its machine is of another release"
 	switch {
 	case at != "": // one at a time, and none goes first that need not
@@ -281,7 +282,7 @@ func (g *groupLook) swap(v *view, to *side, may swapping) (first bool) {
 	switch {
 	case v.making:
 	case may.asleep && g.look.course.wakes() && !b.proven && b.judging: // one is enough to judge by
-	case to.group.Order() == StartFirst && b.more < may.two:
+	case to.group.Order() == release.StartFirst && b.more < may.two:
 		b.more++
 		g.make(v, to, may.asleep && g.mayMakeAsleep(), may.why)
 	case !ofUse, b.none < may.none:

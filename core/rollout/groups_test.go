@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // TestAReplacementIsMadeAtHome: where the machine was whose place it takes, unless that one must leave, or none was made
 // there.
 func TestAReplacementIsMadeAtHome(t *testing.T) {
-	for name, g := range groupsOf(3, Undo) {
+	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)
 		r.rest()
 		old := map[int]cluster.WorkerID{}
@@ -26,7 +27,7 @@ func TestAReplacementIsMadeAtHome(t *testing.T) {
 				if o.Replica.Index == 1 {
 					want = ""
 				}
-				if o.Verb == Make && o.Home != want && (o.Replica.Index != 1 || g.steps() == nil) {
+				if o.Verb == Make && o.Home != want && (o.Replica.Index != 1 || g.Steps() == nil) {
 					t.Errorf("%s: %v is made with the home %q, want %q", name, o.Slot(), o.Home, want)
 				}
 			}
@@ -36,13 +37,14 @@ func TestAReplacementIsMadeAtHome(t *testing.T) {
 			r.now = r.now.Add(1e9)
 		}
 	}
-	g := Group{Name: "web", Config: &machine.Config{Image: good}}
-	l := g.Launch(Slot{"web", 0}, "0123456789abcd", "w1", 0)
-	if p := l.Scheduling.Prefer; len(p) != 1 || p[0].Weight != homeWeight || p[0].Values[0] != cluster.Text("w1") {
+	g := release.Group{Name: "web", Config: &machine.Config{Image: good}}
+	l := g.Launch(release.Slot{Group: "web", Index: 0}, "0123456789abcd", "w1", 0)
+	if p := l.Scheduling.Prefer; len(p) != 1 || p[0].Weight != 1000 || p[0].Values[0] != cluster.Text("w1") {
 		t.Errorf("%+v", p)
 	}
 	g.Scheduling = &machine.Scheduling{Prefer: make([]cluster.Preference, cluster.MaxRequirements)}
-	if l := g.Launch(Slot{"web", 0}, "0123456789abcd", "w1", 0); len(l.Scheduling.Prefer) != cluster.MaxRequirements {
+	if l := g.Launch(release.Slot{Group: "web", Index: 0}, "0123456789abcd", "w1",
+		0); len(l.Scheduling.Prefer) != cluster.MaxRequirements {
 		t.Error("more is wished for than may be")
 	}
 }
@@ -50,13 +52,14 @@ func TestAReplacementIsMadeAtHome(t *testing.T) {
 // TestTheReleaseBeforeIsAwaited: a steward that has not got it yet cannot tell what a canary keeps, or an undo returns to.
 func TestTheReleaseBeforeIsAwaited(t *testing.T) {
 	for _, undo := range []bool{false, true} {
-		g := groupsOf(4, Undo)["canary"]
+		g := groupsOf(4, release.Undo)["canary"]
 		r := newRig(t, 1, g, true)
 		r.rest()
 		r.roll(g, crash)
-		r.want.Progress = Progress{Rollout: r.want.Head.Rollout, Release: r.want.Head.Release, Undo: undo}
+		r.want.Progress = release.Progress{Rollout: r.want.Head.Rollout, Release: r.want.Head.Release, Undo: undo}
 		if undo {
-			r.want.Progress.Why, r.want.Progress.Failed = "it failed", []Failure{{Group: "web", Why: "it failed"}}
+			r.want.Progress.Why, r.want.Progress.Failed = "it failed", []release.Failure{{Group: "web",
+				Why: "it failed"}}
 		}
 		before := r.want.Before
 		r.want.Before = nil
@@ -65,6 +68,6 @@ func TestTheReleaseBeforeIsAwaited(t *testing.T) {
 		}
 		r.want.Before = before
 		r.rest()
-		r.ends(good, Done, true)
+		r.ends(good, release.Done, true)
 	}
 }

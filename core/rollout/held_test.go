@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -37,7 +38,7 @@ func TestADependencyThatIsAway(t *testing.T) {
 		{3 * time.Hour, 6 * time.Minute, 250},
 	} {
 		for _, dies := range []bool{false, true} { // the steward, in the middle of it
-			r := newRig(t, 1, Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, true)
+			r := newRig(t, 1, release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, true)
 			r.rest()
 			r.pass(time.Minute)
 			began := r.now
@@ -78,15 +79,15 @@ func TestAStopOnTheWayIsNoSleep(t *testing.T) {
 	for _, tt := range []struct {
 		rests, services, asleep bool
 	}{{true, true, true}, {false, true, false}, {true, false, false}} {
-		r := release("two", map[string]int{"web": 1})
+		r := releaseOf("two", map[string]int{"web": 1})
 		if tt.services {
 			r.Groups[0].Config.Services = []machine.Service{{InternalPort: 80}}
 		}
-		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
-		want.Progress = Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: Done}
+		want := &Want{App: "a", Release: r, Head: next(t, nil, release.Change{Release: r.ID()}, r, nil)}
+		want.Progress = release.Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: release.Done}
 		s := NewSteward(cluster.Term{})
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
-		n := s.Step(time.Unix(1e9, 0), want, []Standing{{ID: "old", State: machine.Stopped, Rests: tt.rests,
+		n := s.Step(time.Unix(1e9, 0), want, []release.Standing{{ID: "old", State: machine.Stopped, Rests: tt.rests,
 			Cordoned: true, Replica: machine.Replica{Group: "web", Spec: "old"}}})
 		if len(n.Orders) == 0 || n.Orders[0].Verb != Make || n.Orders[0].Asleep != tt.asleep {
 			t.Errorf("%+v: %+v", tt, n.Orders)

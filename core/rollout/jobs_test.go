@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -16,7 +17,7 @@ type jobs struct {
 	t *testing.T
 }
 
-func newJobs(t *testing.T, c Cron) *jobs {
+func newJobs(t *testing.T, c release.Cron) *jobs {
 	w := newWorld(map[string]int{})
 	w.now = time.Date(2026, 3, 2, 12, 0, 30, 0, time.UTC)
 	j := &jobs{w, t}
@@ -25,13 +26,14 @@ func newJobs(t *testing.T, c Cron) *jobs {
 	return j
 }
 
-func (j *jobs) deployJob(c Cron) {
-	r := &Release{Schema: Schema, At: j.now, Groups: []Group{{Name: "job", Replicas: 1, Cron: &c,
+func (j *jobs) deployJob(c release.Cron) {
+	r := &release.Release{Schema: release.Schema, At: j.now, Groups: []release.Group{{Name: "job", Replicas: 1,
+		Cron:   &c,
 		Config: &machine.Config{Image: "i"}}}}
 	if err := r.Check(); err != nil {
 		j.t.Fatal(err)
 	}
-	j.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	j.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 }
 
 // at has the steward look at a time of the day, and returns what it ordered, as "make 12:05, hold 12:00".
@@ -82,15 +84,15 @@ func (j *jobs) skipped(want string) {
 }
 
 func TestOverlaps(t *testing.T) {
-	for overlap, want := range map[Overlap]string{Forbid: "", AllowBoth: "make 12:10",
-		ReplaceThat: "hold 12:05, make 12:10"} {
+	for overlap, want := range map[release.Overlap]string{release.Forbid: "", release.AllowBoth: "make 12:10",
+		release.ReplaceThat: "hold 12:05, make 12:10"} {
 		t.Run(string(overlap), func(t *testing.T) {
-			j := newJobs(t, Cron{Schedule: "*/5 * * * *", Overlap: overlap})
+			j := newJobs(t, release.Cron{Schedule: "*/5 * * * *", Overlap: overlap})
 			j.wants("12:04:59", "")
 			j.wants("12:05:00", "make 12:05")
 			j.wants("12:05:01", "")
 			j.wants("12:10:00", want)
-			if overlap == Forbid {
+			if overlap == release.Forbid {
 				j.skipped("was still running (overlap = forbid)")
 			} else {
 				j.skipped("")
@@ -104,13 +106,13 @@ func TestOverlaps(t *testing.T) {
 }
 
 func TestMissedTimes(t *testing.T) {
-	j := newJobs(t, Cron{Schedule: "*/5 * * * *"})
+	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.wants("12:22:00", "make 12:20") // of four the newest
 	j.finish(1)
 	j.wants("12:22:01", "")
-	j = newJobs(t, Cron{Schedule: "0 * * * *"})
+	j = newJobs(t, release.Cron{Schedule: "0 * * * *"})
 	j.wants("13:10:00", "make 13:00")
-	j = newJobs(t, Cron{Schedule: "0 * * * *"})
+	j = newJobs(t, release.Cron{Schedule: "0 * * * *"})
 	j.wants("13:10:01", "")
 	j.skipped("what was due at 2026-03-02T13:00:00Z could not be started within 10m0s")
 	j.wants("14:00:00", "make 14:00")
@@ -119,7 +121,7 @@ func TestMissedTimes(t *testing.T) {
 
 // TestARunThatCannotBeMade says why while it is tried again, and no more once it is made.
 func TestARunThatCannotBeMade(t *testing.T) {
-	j := newJobs(t, Cron{Schedule: "*/5 * * * *"})
+	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.at("12:05:00")
 	j.finish(0)
 	for i := range 3 {
@@ -137,11 +139,11 @@ func TestARunThatCannotBeMade(t *testing.T) {
 
 // TestWhatIsNotMadeUpFor: a job begins with its release, and when it is turned on; one whose rule is another begins anew.
 func TestWhatIsNotMadeUpFor(t *testing.T) {
-	j := newJobs(t, Cron{Schedule: "0 12 * * *"}) // it was deployed at 12:00:30
+	j := newJobs(t, release.Cron{Schedule: "0 12 * * *"}) // it was deployed at 12:00:30
 	j.wants("12:05:00", "")
-	j.deployJob(Cron{Schedule: "4 12 * * *"})
+	j.deployJob(release.Cron{Schedule: "4 12 * * *"})
 	j.wants("12:05:01", "")
-	j.deployJob(Cron{Schedule: "*/5 * * * *"})
+	j.deployJob(release.Cron{Schedule: "*/5 * * * *"})
 	j.wants("12:05:30", "")
 	j.scale("job", 0)
 	j.wants("12:06:00", "")
@@ -150,14 +152,14 @@ func TestWhatIsNotMadeUpFor(t *testing.T) {
 	j.scale("job", 1)
 	j.wants("12:11:30", "")
 	j.wants("12:15:00", "make 12:15")
-	j.deployJob(Cron{Schedule: "*/5 * * * *", Zone: "Europe/Berlin"})
+	j.deployJob(release.Cron{Schedule: "*/5 * * * *", Zone: "Europe/Berlin"})
 	j.wants("12:16:00", "")
 }
 
 // TestRunsThatAreKept are the newest; a job that the release leaves out ends by itself, and then goes.
 func TestRunsThatAreKept(t *testing.T) {
 	two := 2
-	j := newJobs(t, Cron{Schedule: "*/5 * * * *", Keep: &two})
+	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *", Keep: &two})
 	for _, x := range []struct{ at, removes string }{{"12:05", ""}, {"12:10", ""}, {"12:15", "remove 12:05"},
 		{"12:20", "remove 12:10"}} {
 		j.wants(x.at+":00", "make "+x.at)
@@ -173,34 +175,6 @@ func TestRunsThatAreKept(t *testing.T) {
 	j.finish(0)
 	if got := j.at("12:27:00"); !strings.Contains(got, "remove 12:25") {
 		t.Fatal(got)
-	}
-}
-
-func TestBadJobs(t *testing.T) {
-	day, many := machine.Duration{Duration: 25 * time.Hour}, 21
-	good := Group{Name: "job", Replicas: 1, Config: &machine.Config{Image: "i"}, Cron: &Cron{Schedule: "@daily"}}
-	for want, edit := range map[string]func(g *Group){
-		"never comes":                  func(g *Group) { g.Cron.Schedule = "0 0 30 2 *" },
-		"zone \"Mars\"":                func(g *Group) { g.Cron.Zone = "Mars" },
-		"use forbid, allow or replace": func(g *Group) { g.Cron.Overlap = "never" },
-		"cron.start_within = 25h":      func(g *Group) { g.Cron.StartWithin = &day },
-		"cron.keep = 21":               func(g *Group) { g.Cron.Keep = &many },
-		"2 replicas are asked for":     func(g *Group) { g.Replicas = 2 },
-		"no update":                    func(g *Group) { g.Update = &Update{} },
-		"no single":                    func(g *Group) { g.Single = true },
-		"no services":                  func(g *Group) { g.Config.Services = []machine.Service{{InternalPort: 80}} },
-		"restart policy":               func(g *Group) { g.Config.Restart = &machine.Restart{Policy: "always"} },
-		"has a volume": func(g *Group) {
-			g.Config.Mounts, g.Cron.Overlap = []machine.Mount{{Path: "/data"}}, AllowBoth
-		},
-	} {
-		g, cfg, c := good, *good.Config, *good.Cron
-		g.Config, g.Cron = &cfg, &c
-		edit(&g)
-		r := &Release{Schema: Schema, Groups: []Group{g}}
-		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %s", err, want)
-		}
 	}
 }
 
@@ -221,7 +195,8 @@ func TestTheReleaseCommand(t *testing.T) {
 		j := begin(t)
 		j.finish(0)
 		j.settle(t)
-		if p := j.want.Progress; p.State != Done || p.Undo || p.Command != CommandDone || j.kept() != 2 {
+		if p := j.want.Progress; p.State != release.Done || p.Undo || p.Command != release.CommandDone ||
+			j.kept() != 2 {
 			t.Fatalf("%+v, %v", p, j.standing())
 		}
 		j.scale("web", 3)
@@ -237,7 +212,7 @@ func TestTheReleaseCommand(t *testing.T) {
 		j.finish(3)
 		j.settle(t)
 		p := j.want.Progress
-		if p.State != Done || !p.Undo || !strings.Contains(p.Why, "exit code 3") || len(p.Failed) != 1 {
+		if p.State != release.Done || !p.Undo || !strings.Contains(p.Why, "exit code 3") || len(p.Failed) != 1 {
 			t.Fatalf("%+v", p)
 		}
 		for _, m := range j.machines {
@@ -245,7 +220,7 @@ func TestTheReleaseCommand(t *testing.T) {
 				t.Fatalf("%+v", m)
 			}
 		}
-		j.follow(Change{Resume: true, Why: WhyResume}, nil)
+		j.follow(release.Change{Resume: true, Why: release.WhyResume}, nil)
 		j.rounds(3)
 		if m := j.running(); m == nil || len(j.machines) != 3 {
 			t.Fatalf("a resume does not try it again: %v", j.standing())
@@ -253,7 +228,7 @@ func TestTheReleaseCommand(t *testing.T) {
 	})
 	t.Run("it takes too long", func(t *testing.T) {
 		j := begin(t)
-		j.now = j.now.Add(defaultCommandTime)
+		j.now = j.now.Add((&release.Command{}).EndsWithin())
 		j.rounds(3)
 		p := j.want.Progress
 		if !p.Undo || !strings.Contains(p.Why, "it did not end within 5m0s") || j.running() != nil {
@@ -281,7 +256,7 @@ func TestTheReleaseCommand(t *testing.T) {
 		j.rounds(3)
 		j.finish(1)
 		j.rounds(3)
-		if p := j.want.Progress; p.State != Paused || p.Undo || j.kept() != 0 {
+		if p := j.want.Progress; p.State != release.Paused || p.Undo || j.kept() != 0 {
 			t.Fatalf("%+v, %v", p, j.standing())
 		}
 	})
@@ -321,7 +296,7 @@ func TestTheReleaseCommand(t *testing.T) {
 		j.rounds(3)
 		j.finish(0)
 		j.settle(t)
-		j.follow(Change{Release: two, Why: WhyBack}, j.releases[two])
+		j.follow(release.Change{Release: two, Why: release.WhyBack}, j.releases[two])
 		j.settle(t)
 		if j.running() != nil || j.want.Head.Command || j.kept() != 2 {
 			t.Fatalf("%v", j.standing())
@@ -331,12 +306,13 @@ func TestTheReleaseCommand(t *testing.T) {
 
 // command deploys a release with a command.
 func (j *jobs) command(image string) {
-	r := &Release{Schema: Schema, Groups: []Group{{Name: "web", Replicas: 2, Config: &machine.Config{Image: image}}},
-		Command: &Command{Exec: []string{"migrate"}}}
+	r := &release.Release{Schema: release.Schema, Groups: []release.Group{{Name: "web", Replicas: 2,
+		Config: &machine.Config{Image: image}}},
+		Command: &release.Command{Exec: []string{"migrate"}}}
 	if err := r.Check(); err != nil {
 		j.t.Fatal(err)
 	}
-	j.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	j.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 }
 
 // rounds has the steward look, and all that it orders carried out.
@@ -354,7 +330,7 @@ func (j *jobs) rounds(n int) {
 }
 
 // running returns the command that runs; nil: none.
-func (j *jobs) running() *Standing {
+func (j *jobs) running() *release.Standing {
 	for _, m := range j.machines {
 		if m.Run == machine.RunCommand && !m.Over() {
 			return m
@@ -371,41 +347,4 @@ func (j *jobs) kept() (n int) {
 		}
 	}
 	return n
-}
-
-// TestTheConfigOfRuns: what no two machines can have is left out of a command's, and neither is started again.
-func TestTheConfigOfRuns(t *testing.T) {
-	of := &machine.Config{Image: "i", Env: map[string]string{"A": "b"}, Init: machine.Init{Cmd: []string{"serve"}},
-		Services: []machine.Service{{InternalPort: 80}}, Mounts: []machine.Mount{{Path: "/data"}},
-		Checks: map[string]machine.CheckConfig{"c": {}}, Restart: &machine.Restart{Policy: "always"},
-		Network: &machine.Network{Mode: machine.NetworkOwn, Egress: []string{"none"}, From: []string{"other"},
-			Publish: []machine.Publish{{HostPort: 80, Port: 80}}}}
-	r := &Release{Groups: []Group{{Name: "web", Config: of}}, Command: &Command{Exec: []string{"migrate", "up"}}}
-	o := Order{Machine: "0123456789abcd", Replica: machine.Replica{Group: "web", Run: machine.RunCommand}}
-	l := o.Launch(r)
-	c := l.Config
-	if len(c.Services)+len(c.Mounts)+len(c.Checks) > 0 || c.Restart.Policy != "no" || c.Env["A"] != "b" ||
-		c.Env[CommandEnv] != "1" || fmt.Sprint(c.Init.Cmd) != "[migrate up]" || l.Name != "web-command-0123" {
-		t.Errorf("%+v, %s", c, l.Name)
-	}
-	n := c.Network
-	if n == nil || n.Mode != machine.NetworkOwn || len(n.Egress) != 1 || len(n.From)+len(n.Publish) > 0 {
-		t.Errorf("the command's network is %+v", n)
-	}
-	if of.Env[CommandEnv] != "" || of.Init.Cmd[0] != "serve" {
-		t.Errorf("the group's config is another now: %+v", of)
-	}
-	of.Image = machine.HostImage
-	if c := o.Launch(r).Config; fmt.Sprint(c.Init.Exec) != "[migrate up]" || len(c.Init.Cmd) > 0 {
-		t.Errorf("%+v", c.Init)
-	}
-	of.Restart = &machine.Restart{Policy: "on-failure", MaxRetries: 2}
-	o.Replica.Run = machine.RunScheduled
-	if c := o.Launch(r).Config; c.Restart.MaxRetries != 2 || c.Init.Cmd[0] != "serve" {
-		t.Errorf("%+v", c.Restart)
-	}
-	of.Restart = nil
-	if c := o.Launch(r).Config; c.Restart.Policy != "no" {
-		t.Errorf("%+v", c.Restart)
-	}
 }

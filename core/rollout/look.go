@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -20,8 +21,8 @@ type look struct {
 	course course
 	aim    aim
 	moves  map[string]cluster.WorkerID // where machines are to be by hand, by their ids
-	held   map[string]*Held            // by machine
-	lost   map[*Standing]bool          // machines that others take the places of
+	held   map[string]*release.Held    // by machine
+	lost   map[*release.Standing]bool  // machines that others take the places of
 }
 
 // clock is the time of a look, and when to look again where nothing changes; zero: there is no need.
@@ -40,20 +41,21 @@ func (c *clock) waits(at time.Time) bool {
 
 // sight is the machines of a service as a look finds them: those that are kept up, and runs.
 type sight struct {
-	kept     []Standing             // all that are kept up
-	by       map[Slot][]*Standing   // those of them that stay, by slot
-	runs     map[string][]*Standing // by group, newest first
-	commands []*Standing            // runs of releases' commands
-	reported map[string]bool        // runs that the fleet knows of, by the machine's id
+	kept     []release.Standing                   // all that are kept up
+	by       map[release.Slot][]*release.Standing // those of them that stay, by slot
+	runs     map[string][]*release.Standing       // by group, newest first
+	commands []*release.Standing                  // runs of releases' commands
+	reported map[string]bool                      // runs that the fleet knows of, by the machine's id
 }
 
 // partMachines parts runs from the machines that are kept up. removed says of which the fleet has not told yet that it is gone.
-func partMachines(standing []Standing, removed func(id string) bool) sight {
-	s := sight{by: map[Slot][]*Standing{}, runs: map[string][]*Standing{}, reported: map[string]bool{}}
-	s.kept = slices.DeleteFunc(slices.Clone(standing), func(m Standing) bool { return m.Run != "" })
+func partMachines(standing []release.Standing, removed func(id string) bool) sight {
+	s := sight{by: map[release.Slot][]*release.Standing{}, runs: map[string][]*release.Standing{},
+		reported: map[string]bool{}}
+	s.kept = slices.DeleteFunc(slices.Clone(standing), func(m release.Standing) bool { return m.Run != "" })
 	for i := range s.kept {
-		if m := &s.kept[i]; !m.goes() && !removed(m.ID) {
-			s.by[m.slot()] = append(s.by[m.slot()], m)
+		if m := &s.kept[i]; !m.Goes() && !removed(m.ID) {
+			s.by[m.Slot()] = append(s.by[m.Slot()], m)
 		}
 	}
 	for i := range standing {
@@ -62,12 +64,12 @@ func partMachines(standing []Standing, removed func(id string) bool) sight {
 		switch gone := m.State == machine.Destroyed || removed(m.ID); {
 		case m.Run == machine.RunCommand && !gone:
 			s.commands = append(s.commands, m)
-		case m.Run != "" && !gone && !m.goes():
+		case m.Run != "" && !gone && !m.Goes():
 			s.runs[m.Group] = append(s.runs[m.Group], m)
 		}
 	}
 	for _, list := range s.runs {
-		slices.SortFunc(list, func(a, b *Standing) int {
+		slices.SortFunc(list, func(a, b *release.Standing) int {
 			return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Worker, b.Worker))
 		})
 	}
@@ -76,7 +78,7 @@ func partMachines(standing []Standing, removed func(id string) bool) sight {
 
 // course is how far the rollout is, and what may go on of it.
 type course struct {
-	progress Progress
+	progress release.Progress
 	open     bool // the rollout is not over
 	paused   bool // somebody asked for that
 	blocked  bool // nothing of the newer release is made before its command is over
@@ -86,10 +88,10 @@ type course struct {
 func courseOf(now time.Time, want *Want) course {
 	h, c := want.Head, course{progress: want.Progress, paused: want.Head.Paused}
 	if !c.progress.Of(h) {
-		c.progress = Progress{Rollout: h.Rollout, Release: h.Release, At: now.UTC()}
+		c.progress = release.Progress{Rollout: h.Rollout, Release: h.Release, At: now.UTC()}
 	}
-	c.open = h.Rollout > 0 && c.progress.State != Done
-	c.blocked = want.Release.Command != nil && h.Command && c.wakes() && c.progress.Command != CommandDone
+	c.open = h.Rollout > 0 && c.progress.State != release.Done
+	c.blocked = want.Release.Command != nil && h.Command && c.wakes() && c.progress.Command != release.CommandDone
 	return c
 }
 
@@ -104,15 +106,15 @@ func (c *course) wakes() bool { return c.open && !c.progress.Undo }
 
 // aim is what the machines of each group are to be.
 type aim struct {
-	goal  map[string]*side  // what is in force, by group
-	old   map[string]*side  // what was before, while the rollout is not over and not undone
-	specs map[string]*Group // of both releases, by the spec of their machines
+	goal  map[string]*side          // what is in force, by group
+	old   map[string]*side          // what was before, while the rollout is not over and not undone
+	specs map[string]*release.Group // of both releases, by the spec of their machines
 }
 
 // side is what the machines of a group are to be by one release.
 type side struct {
 	release  string // id
-	group    *Group
+	group    *release.Group
 	spec     string
 	n        int          // replicas
 	slots    []int        // their numbers, in order, see chooseSlots
@@ -126,7 +128,7 @@ type side struct {
 // aimOf returns what is in force and what was before it.
 func aimOf(want *Want, c *course) aim {
 	h := want.Head
-	a := aim{goal: sidesOf(want, want.Release, h.target()), specs: map[string]*Group{}}
+	a := aim{goal: sidesOf(want, want.Release, h.Target()), specs: map[string]*release.Group{}}
 	if h.Before != nil && want.Before != nil {
 		a.old = sidesOf(want, want.Before, *h.Before)
 	}
@@ -147,7 +149,7 @@ func aimOf(want *Want, c *course) aim {
 	return a
 }
 
-func sidesOf(want *Want, r *Release, t Target) map[string]*side {
+func sidesOf(want *Want, r *release.Release, t release.Target) map[string]*side {
 	out := make(map[string]*side, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
@@ -158,10 +160,12 @@ func sidesOf(want *Want, r *Release, t Target) map[string]*side {
 }
 
 // wants reports whether a slot is to have a machine.
-func (a *aim) wants(s Slot) bool { return a.goal[s.Group] != nil && a.goal[s.Group].has[s.Index] }
+func (a *aim) wants(s release.Slot) bool {
+	return a.goal[s.Group] != nil && a.goal[s.Group].has[s.Index]
+}
 
 // newLook begins a look.
-func newLook(s *Steward, now time.Time, want *Want, standing []Standing) *look {
+func newLook(s *Steward, now time.Time, want *Want, standing []release.Standing) *look {
 	l := &look{clock: &clock{now: now}, want: want, memory: s, course: courseOf(now, want)}
 	l.seen = partMachines(standing, func(id string) bool { return s.removed(now, id) })
 	l.aim = aimOf(want, &l.course)
@@ -200,7 +204,7 @@ func (l *look) followRollout() {
 
 // examine finds out which slots are wanted, and what the machines are good for. It returns the machines that are held, and
 // whether that must be written.
-func (l *look) examine() (held []Held, changed bool) {
+func (l *look) examine() (held []release.Held, changed bool) {
 	l.noteReady()
 	l.chooseSlots()
 	l.lost = l.findLost()
@@ -233,7 +237,7 @@ func (l *look) noteReady() {
 }
 
 // noteBreak notes that a machine that was ready is not, or was not for a moment.
-func (w *machineWork) noteBreak(m *Standing) {
+func (w *machineWork) noteBreak(m *release.Standing) {
 	if !w.up.IsZero() && (!m.Ready || m.Missed != w.missed) {
 		w.up = time.Time{}
 		w.breaks = cmp.Or(m.Missed, m.Unfit, "it was not for a moment")
@@ -242,15 +246,15 @@ func (w *machineWork) noteBreak(m *Standing) {
 }
 
 // findLost returns which machines are lost: their worker has not been heard for long enough, and others may be made.
-func (l *look) findLost() map[*Standing]bool {
-	lost := map[*Standing]bool{}
+func (l *look) findLost() map[*release.Standing]bool {
+	lost := map[*release.Standing]bool{}
 	for name, to := range l.aim.goal {
 		g := to.group
-		if g.Lost() == Never {
+		if g.Lost() == release.Never {
 			continue
 		}
 		for _, index := range to.slots {
-			for _, m := range l.seen.by[Slot{name, index}] {
+			for _, m := range l.seen.by[release.Slot{Group: name, Index: index}] {
 				if m.Unheard && !l.clock.waits(m.Silent.Add(g.LostWithin(l.want.LostAfter))) {
 					lost[m] = true
 				}
@@ -261,17 +265,17 @@ func (l *look) findLost() map[*Standing]bool {
 }
 
 // settled reports whether a machine is what it is to be: it is up, or rests.
-func settled(m *Standing) bool { return m.Ready || m.asleep() || m.Unheard }
+func settled(m *release.Standing) bool { return m.Ready || m.Asleep() || m.Unheard }
 
 // ofUse reports whether a machine can stand for its replica until another does.
-func (l *look) ofUse(m *Standing) bool {
+func (l *look) ofUse(m *release.Standing) bool {
 	return settled(m) && l.held[m.ID] == nil && !l.memory.removing(m.ID)
 }
 
 // counts reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
 // others, or the rollout is not over, it has been up for a while.
-func (l *look) counts(m *Standing, g *Group, others bool) bool {
-	switch up := g.minUp(); {
+func (l *look) counts(m *release.Standing, g *release.Group, others bool) bool {
+	switch up := g.MinUp(); {
 	case !l.ofUse(m) || m.Unheard && others:
 		return false
 	case !m.Ready || !others && !l.course.open || up == 0:
@@ -283,8 +287,8 @@ func (l *look) counts(m *Standing, g *Group, others bool) bool {
 
 // proves reports whether a machine shows that its release works: it has been ready for long enough, or it was ready and
 // went to sleep since, as its service has it.
-func (l *look) proves(m *Standing, g *Group, others bool) bool {
-	if m.asleep() {
+func (l *look) proves(m *release.Standing, g *release.Group, others bool) bool {
+	if m.Asleep() {
 		return l.memory.machine(m.ID).served && l.ofUse(m)
 	}
 	return m.Ready && l.counts(m, g, others)
@@ -293,28 +297,28 @@ func (l *look) proves(m *Standing, g *Group, others bool) bool {
 // split returns the machines of a slot that are as one release has them, the one that stays first, and the others; those
 // that are lost left out. What stays is the one that is up, and of several the oldest: it was there before others took it
 // for lost. Where they are told apart by SOUK_FENCE the newest stays, since what they write to refuses the others.
-func (l *look) split(s Slot, to *side) (of, others []*Standing) {
+func (l *look) split(s release.Slot, to *side) (of, others []*release.Standing) {
 	for _, m := range l.seen.by[s] {
 		switch {
 		case l.lost[m]:
-		case m.Spec == to.spec && !(l.leaves(m) && to.group.movable()):
+		case m.Spec == to.spec && !(l.leaves(m) && to.group.Movable()):
 			of = append(of, m)
 		default:
 			others = append(others, m)
 		}
 	}
 	age := 1
-	if to.group.Lost() == Fenced {
+	if to.group.Lost() == release.Fenced {
 		age = -1
 	}
-	first := func(a, b *Standing) int {
+	first := func(a, b *release.Standing) int {
 		return cmp.Or(compareBool(l.memory.removing(a.ID), l.memory.removing(b.ID)),
 			compareBool(l.held[a.ID] != nil, l.held[b.ID] != nil),
 			-compareBool(a.Ready, b.Ready), compareBool(a.Unheard, b.Unheard), compareBool(a.Died, b.Died),
-			compareBool(a.asleep(), b.asleep()), age*cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.ID, b.ID)))
+			compareBool(a.Asleep(), b.Asleep()), age*cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.ID, b.ID)))
 	}
 	slices.SortFunc(of, first)
-	slices.SortFunc(others, func(a, b *Standing) int {
+	slices.SortFunc(others, func(a, b *release.Standing) int {
 		return cmp.Or(-compareBool(l.ofUse(a), l.ofUse(b)), first(a, b))
 	})
 	return of, others
@@ -335,11 +339,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// Wakeable reports whether a request starts a machine of the group that is down.
-func (g *Group) Wakeable() bool {
-	return slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
-		return s.Autostart == nil || *s.Autostart
-	})
 }

@@ -2,123 +2,10 @@ package rollout
 
 import (
 	"slices"
-	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/core/release"
 )
-
-// A head may say of machines at which other worker they are to be. Such a machine goes as one does that is drained: the
-// next one of its replica is made first, at that worker alone, and the old one goes once the new one counts. Where that
-// does not come about the old one stays.
-
-// MoveTo says at which worker a machine of a service is to be.
-type MoveTo struct {
-	Machine string           `json:"machine"`
-	Group   string           `json:"group"` // whose replica it stands for
-	Index   int              `json:"index"`
-	To      cluster.WorkerID `json:"to"`    // of a change "": the machine stays where it is
-	Until   time.Time        `json:"until"` // what has not come about by then is over
-}
-
-// Bounds of moves.
-const (
-	// MaxMoves bounds the machines of one service that are on their way at once.
-	MaxMoves = 64
-	// moveWithin is for how long a move is tried: a worker that comes back later is not what somebody meant.
-	moveWithin = time.Hour
-)
-
-// Move returns the change by which machines are to be at other workers, or by To "" to stay where they are. stands reports
-// whether there is a machine of an id. The error is an Exhausted, code moves: as many are on their way as may be.
-func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Time) (Change, error) {
-	c := Change{Why: WhyMove}
-	under := r.Head.moved(&Change{Moves: moves, At: now})
-	for _, m := range moves {
-		at := slices.IndexFunc(r.Head.Moves, func(x MoveTo) bool { return x.Machine == m.Machine })
-		was := MoveTo{}
-		if at >= 0 {
-			was = r.Head.Moves[at]
-		}
-		if m.To == "" && at >= 0 || m.To != "" && !(was.To == m.To && now.Before(was.Until)) {
-			m.Until = now.UTC().Add(moveWithin)
-			c.Moves = append(c.Moves, m)
-		}
-	}
-	switch {
-	case len(c.Moves) == 0:
-		return noChange(), nil
-	case len(under) <= MaxMoves:
-		return c, nil
-	}
-	for _, x := range r.Head.Moves { // that are over
-		if !stands(x.Machine) && !slices.ContainsFunc(moves, func(m MoveTo) bool { return m.Machine == x.Machine }) {
-			c.Moves = append(c.Moves, MoveTo{Machine: x.Machine})
-		}
-	}
-	if under = r.Head.moved(&Change{Moves: c.Moves, At: now}); len(under) > MaxMoves {
-		return noChange(), fault.New(fault.Exhausted, "moves", "%d machines of %s would be on their way to other "+
-			"workers, and %d may be at once: wait until some have come, or name fewer", len(under), r.App, MaxMoves)
-	}
-	return c, nil
-}
-
-// moved returns the moves of the head that follows on h by a change.
-func (h *Head) moved(c *Change) (out []MoveTo) {
-	if len(c.Moves) == 0 && !c.begins() {
-		return h.Moves
-	}
-	for _, m := range h.Moves {
-		again := slices.ContainsFunc(c.Moves, func(x MoveTo) bool { return x.Machine == m.Machine })
-		if c.At.Before(m.Until) && !again {
-			out = append(out, m)
-		}
-	}
-	for _, m := range c.Moves {
-		if m.To != "" {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// MovesTo returns the worker that a person had a machine moved to; "": nobody did, its time is over, or the
-// machine is there.
-func (h *Head) MovesTo(now time.Time, id string, at cluster.WorkerID) cluster.WorkerID {
-	for i := range h.Moves {
-		if m := &h.Moves[i]; m.Machine == id && m.To != at && now.Before(m.Until) {
-			return m.To
-		}
-	}
-	return ""
-}
-
-// Moved returns the machines of a service where they are once those that are on their way have come.
-func (h *Head) Moved(now time.Time, standing []Standing) (out []Standing) {
-	for _, m := range standing {
-		if to := h.MovesTo(now, m.ID, m.Worker); to != "" {
-			if slices.ContainsFunc(standing, func(x Standing) bool { return x.slot() == m.slot() && x.Worker == to }) {
-				continue
-			}
-			m.Worker = to
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-func (h *Head) checkMoves() error {
-	ok := len(h.Moves) <= MaxMoves
-	for i := range h.Moves {
-		m := &h.Moves[i]
-		ok = ok && len(m.Machine) <= maxText && len(m.Group) <= maxText && len(m.To) <= maxText
-	}
-	if !ok {
-		return fault.New(fault.Invalid, "head", "the head of a service moves at most %d machines, each to a worker "+
-			"whose id has at most %d bytes", MaxMoves, maxText)
-	}
-	return nil
-}
 
 // movesUnderWay returns which machines are on their way to which other workers: those for which it takes something new, or has the
 // next machine already.
@@ -134,7 +21,7 @@ func (l *look) movesUnderWay() map[string]cluster.WorkerID {
 				continue
 			}
 			out[m.ID] = to
-			at := slices.IndexFunc(h.Moves, func(x MoveTo) bool { return x.Machine == m.ID })
+			at := slices.IndexFunc(h.Moves, func(x release.MoveTo) bool { return x.Machine == m.ID })
 			l.clock.waits(h.Moves[at].Until)
 		}
 	}
@@ -143,17 +30,20 @@ func (l *look) movesUnderWay() map[string]cluster.WorkerID {
 
 // comesTo reports whether the machine that takes the place of one can come to a worker, or has. Of one that would have to go
 // first the worker must have room now.
-func (l *look) comesTo(m *Standing, to cluster.WorkerID) bool {
+func (l *look) comesTo(m *release.Standing, to cluster.WorkerID) bool {
 	places, g := l.want.Places, l.aim.specs[m.Spec]
-	if slices.ContainsFunc(l.seen.by[m.slot()], func(x *Standing) bool { return x.Worker == to && !x.Unheard }) {
+	if slices.ContainsFunc(l.seen.by[m.Slot()], func(x *release.Standing) bool {
+		return x.Worker == to &&
+			!x.Unheard
+	}) {
 		return true
 	}
 	return places == nil || slices.Contains(places.Workers(), to) &&
-		(g == nil || g.Order() == StartFirst || places.Takes(to, g))
+		(g == nil || g.Order() == release.StartFirst || places.Takes(to, g))
 }
 
 // awaited returns the worker that the machine of a slot was to be at which is gone, as it went first; "": there was none.
-func (l *look) awaited(s Slot) cluster.WorkerID {
+func (l *look) awaited(s release.Slot) cluster.WorkerID {
 	for i := range l.want.Head.Moves {
 		if m := &l.want.Head.Moves[i]; m.Group == s.Group && m.Index == s.Index && l.clock.now.Before(m.Until) {
 			return m.To
@@ -163,10 +53,10 @@ func (l *look) awaited(s Slot) cluster.WorkerID {
 }
 
 // leaves reports whether a machine must go from its worker: that is emptied, or somebody wants it elsewhere.
-func (l *look) leaves(m *Standing) bool { return m.Leaves || l.moves[m.ID] != "" }
+func (l *look) leaves(m *release.Standing) bool { return m.Leaves || l.moves[m.ID] != "" }
 
 // goesTo returns the worker at which the next machine of a slot is to be made, as a move of one of these was asked for; "": none was.
-func (l *look) goesTo(list []*Standing) cluster.WorkerID {
+func (l *look) goesTo(list []*release.Standing) cluster.WorkerID {
 	for _, m := range list {
 		if to := l.moves[m.ID]; to != "" {
 			return to

@@ -10,12 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/core/release"
 )
 
 // of returns the machines of a slot of the only group.
-func (r *rig) of(index int) (list []*Standing) {
+func (r *rig) of(index int) (list []*release.Standing) {
 	for _, m := range r.machines {
 		if m.Index == index {
 			list = append(list, m)
@@ -30,9 +29,10 @@ func (r *rig) moveTo(id string, to cluster.WorkerID) {
 	if m := r.machines[id]; m != nil {
 		index = m.Index
 	}
-	rolled := Service{Head: r.want.Head, Release: r.want.Release, Tenure: Tenure{Progress: r.want.Progress}}
+	rolled := release.Service{Head: r.want.Head, Release: r.want.Release,
+		Tenure: release.Tenure{Progress: r.want.Progress}}
 	stands := func(id string) bool { return r.machines[id] != nil }
-	c, err := rolled.Move([]MoveTo{{Machine: id, Group: "web", Index: index, To: to}}, stands, r.now)
+	c, err := rolled.Move([]release.MoveTo{{Machine: id, Group: "web", Index: index, To: to}}, stands, r.now)
 	if err != nil {
 		r.t.Fatalf("%v", err)
 	}
@@ -48,11 +48,12 @@ func (w *world) moveAny(t *rapid.T) {
 	}
 	m := w.machines[rapid.SampledFrom(slices.Sorted(maps.Keys(w.machines))).Draw(t, "which")]
 	to := rapid.SampledFrom(append([]cluster.WorkerID{""}, workers...)).Draw(t, "to")
-	w.follow(Change{Moves: []MoveTo{{m.ID, m.Group, m.Index, to, w.now.Add(moveWithin)}}, Why: WhyMove}, nil)
+	w.follow(release.Change{Moves: []release.MoveTo{{Machine: m.ID, Group: m.Group, Index: m.Index, To: to,
+		Until: w.now.Add(time.Hour)}}, Why: release.WhyMove}, nil)
 }
 
 // threeOn returns a rig of up to three replicas that stand, w3 without any.
-func threeOn(t *testing.T, g Group) *rig {
+func threeOn(t *testing.T, g release.Group) *rig {
 	r := newRig(t, 1, g, true)
 	r.rest()
 	r.layout(map[cluster.WorkerID]int{"w1": (len(r.machines) + 1) / 2, "w2": len(r.machines) / 2})
@@ -83,7 +84,7 @@ func (r *rig) goOn(seconds int, each func()) {
 // TestMove: a machine that somebody wants at another worker is replaced there before it goes, goes first where two cannot be,
 // and stays where it has a volume. No other is touched, and nothing undoes it; also where the steward dies meanwhile.
 func TestMove(t *testing.T) {
-	for name, g := range groupsOf(3, Undo) {
+	for name, g := range groupsOf(3, release.Undo) {
 		for kill := range 16 {
 			r := threeOn(t, g)
 			old := r.of(0)[0]
@@ -98,14 +99,14 @@ func TestMove(t *testing.T) {
 					r.steward = NewSteward(cluster.Term{Number: r.term})
 				}
 				now := r.of(0)
-				if alone := len(now) == 1 && now[0].ID != old.ID; alone && g.Order() == StartFirst &&
-					r.now.Sub(r.starts[now[0].ID]) < g.minUp() {
-					r.t.Fatalf("%s: the old one went before the new one was up for %v", name, g.minUp())
+				if alone := len(now) == 1 && now[0].ID != old.ID; alone && g.Order() == release.StartFirst &&
+					r.now.Sub(r.starts[now[0].ID]) < g.MinUp() {
+					r.t.Fatalf("%s: the old one went before the new one was up for %v", name, g.MinUp())
 				}
 			})
 			now := r.of(0)
 			moved := len(now) == 1 && now[0].Worker == "w3" && now[0].ID != old.ID && now[0].Ready
-			if g.movable() != moved || len(r.machines) != g.Replicas {
+			if g.Movable() != moved || len(r.machines) != g.Replicas {
 				r.t.Fatalf("%s, the steward dies at %d: %v", name, kill, r.standing())
 			}
 			for id, m := range r.machines {
@@ -122,7 +123,7 @@ func TestMove(t *testing.T) {
 
 // TestMoveOneByOne: of several machines of a group one is replaced at a time.
 func TestMoveOneByOne(t *testing.T) {
-	for name, g := range groupsOf(6, Undo) {
+	for name, g := range groupsOf(6, release.Undo) {
 		if g.Replicas != 6 {
 			continue
 		}
@@ -150,7 +151,7 @@ func TestMoveOneByOne(t *testing.T) {
 // TestAMoveThatDoesNotComeAbout leaves the machine where it is: the worker is gone or refuses, what is made there does not become
 // ready until somebody has it stay or its time is over, or somebody has it stay at once.
 func TestAMoveThatDoesNotComeAbout(t *testing.T) {
-	there := func(m *Standing) bool { return m.Worker == "w3" }
+	there := func(m *release.Standing) bool { return m.Worker == "w3" }
 	for name, act := range map[string]func(r *rig, id string){
 		"gone": func(r *rig, _ string) { r.want.Places = zoned{"w1": {"a", 9}, "w2": {"a", 9}} },
 		"refuses": func(r *rig, _ string) {
@@ -181,11 +182,11 @@ func TestAMoveThatDoesNotComeAbout(t *testing.T) {
 		"not ready in time": func(r *rig, _ string) {
 			r.sick = there
 			r.goOn(30, nil)
-			r.now = r.now.Add(moveWithin)
+			r.now = r.now.Add(time.Hour)
 		},
 		"stays": func(r *rig, id string) { r.moveTo(id, "") },
 	} {
-		r := threeOn(t, groupsOf(3, Undo)["rolling"])
+		r := threeOn(t, groupsOf(3, release.Undo)["rolling"])
 		id := r.of(0)[0].ID
 		r.moveTo(id, "w3")
 		act(r, id)
@@ -197,73 +198,4 @@ func TestAMoveThatDoesNotComeAbout(t *testing.T) {
 			r.t.Fatalf("%s: %v", name, r.standing())
 		}
 	}
-}
-
-// TestMovesOfAHead: they stay over other changes, are written once, and end: with their time, with their machine, or by another.
-func TestMovesOfAHead(t *testing.T) {
-	one := release("one", map[string]int{"web": 3})
-	now := time.Unix(1e9, 0).UTC()
-	h := next(t, nil, Change{Release: one.ID()}, one, nil)
-	all := func(string) bool { return true }
-	none := func(string) bool { return false }
-	move := func(stands func(string) bool, moves ...MoveTo) (bool, error) {
-		c, err := (&Service{App: "shop", Head: h, Release: one}).Move(moves, stands, now)
-		if err != nil || len(c.Moves) == 0 {
-			return false, err
-		}
-		c.At = now
-		n := next(t, h, c, one, one)
-		changed := !n.Same(h)
-		h = n
-		return changed, nil
-	}
-	says := func(want ...string) {
-		t.Helper()
-		got := []string{}
-		for _, m := range h.Moves {
-			got = append(got, m.Machine+" "+string(m.To))
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("%v, want %v", got, want)
-		}
-	}
-	if changed, err := move(all, MoveTo{Machine: "m1", To: "b"}); !changed || err != nil {
-		t.Fatal(changed, err)
-	}
-	if changed, _ := move(all, MoveTo{Machine: "m1", To: "b"}); changed {
-		t.Error("the same again is another head")
-	}
-	if changed, _ := move(all, MoveTo{Machine: "m9"}); changed {
-		t.Error("that one stays which was not to go is another head")
-	}
-	_, _ = move(all, MoveTo{Machine: "m2", To: "b"}, MoveTo{Machine: "m1", To: "c"})
-	says("m2 b", "m1 c")
-	h = next(t, h, Change{Counts: map[string]int{"web": 4}, Why: WhyScale, At: now.Add(2 * moveWithin)}, one, one)
-	says("m2 b", "m1 c")
-	if h.MovesTo(now, "m1", "a") != "c" || h.MovesTo(now, "m1", "c") != "" ||
-		h.MovesTo(now.Add(moveWithin), "m1", "a") != "" {
-		t.Error("where they are to be:", h.Moves)
-	}
-	standing := []Standing{slotOf(0, func(m *Standing) { m.ID = "m1" }), slotOf(5),
-		{ID: "m2", Worker: "a", Replica: machine.Replica{Group: "web", Index: 2}},
-		{ID: "m7", Worker: "b", Replica: machine.Replica{Group: "web", Index: 2}}}
-	got := h.Moved(now, standing)
-	if len(got) != 3 || got[0].Worker != "c" || got[1] != standing[1] || got[2].ID != "m7" {
-		t.Errorf("where they will be: %+v", got)
-	}
-	_, _ = move(all, MoveTo{Machine: "m1"})
-	says("m2 b")
-	var many []MoveTo
-	for i := range MaxMoves {
-		many = append(many, MoveTo{Machine: fmt.Sprint("x", i), To: "b"})
-	}
-	if _, err := move(all, many...); fault.CodeOf(err) != "moves" {
-		t.Error("one more than there may be:", err)
-	}
-	if _, err := move(none, many...); err != nil || len(h.Moves) != MaxMoves {
-		t.Error("the others are over:", err, len(h.Moves))
-	}
-	now = now.Add(moveWithin)
-	_, _ = move(all, MoveTo{Machine: "m3", To: "a"})
-	says("m3 a")
 }

@@ -8,21 +8,9 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
-)
-
-// Does is what a deploy does to a replica.
-type Does string
-
-// What a deploy can do to a replica.
-const (
-	Keep    Does = "keep"    // its machine stays as it is
-	Renew   Does = "update"  // its machine is of another spec, and another takes its place
-	Restart Does = "restart" // the same: all but the secrets, or the count of restarts, is as before
-	Move    Does = "move"    // its machine must leave its worker
-	Create  Does = "create"  // it has no machine
-	Destroy Does = "destroy" // the replica is not wanted, or the machine is one too many
 )
 
 // Plan is what a rollout that begins now does, as long as no machine fails meanwhile.
@@ -42,13 +30,13 @@ type Plan struct {
 // GroupPlan is what becomes of one group.
 type GroupPlan struct {
 	Name     string
-	Group    *Group   // of the release; nil: it has none of the name
-	Strategy Strategy // "": the group goes
-	Order    Swap     // "": the group goes
-	Wanted   int      // replicas
-	Now      int      // machines, those that are being destroyed left out
-	Most     int      // machines that may be there at once, at the worst moment
-	Canary   []int    // how many replicas are new at each step of its canary; none: it has none
+	Group    *release.Group   // of the release; nil: it has none of the name
+	Strategy release.Strategy // "": the group goes
+	Order    release.Swap     // "": the group goes
+	Wanted   int              // replicas
+	Now      int              // machines, those that are being destroyed left out
+	Most     int              // machines that may be there at once, at the worst moment
+	Canary   []int            // how many replicas are new at each step of its canary; none: it has none
 	Replicas []ReplicaPlan
 }
 
@@ -57,8 +45,8 @@ func (g *GroupPlan) Surge() int { return max(0, g.Most-g.Wanted) }
 
 // ReplicaPlan is what becomes of one replica, or of a machine that is one too many.
 type ReplicaPlan struct {
-	Slot    Slot
-	Does    Does
+	Slot    release.Slot
+	Does    release.Does
 	Machine string           // that it has now; "": none
 	Worker  cluster.WorkerID // of that
 	Why     string           // one sentence; "" of Keep
@@ -67,13 +55,13 @@ type ReplicaPlan struct {
 // Changes reports whether a deploy does anything to the machines, now or when a job is due.
 func (p *Plan) Changes() bool {
 	return p.Command || len(p.Jobs) > 0 || slices.ContainsFunc(p.Groups, func(g GroupPlan) bool {
-		return slices.ContainsFunc(g.Replicas, func(r ReplicaPlan) bool { return r.Does != Keep })
+		return slices.ContainsFunc(g.Replicas, func(r ReplicaPlan) bool { return r.Does != release.Keep })
 	})
 }
 
 // Foresee says what a steward does for a head that has just been written, with the machines that stand. It changes
 // neither. It is read off what Step finds of each slot (view.does) and what Step orders first.
-func Foresee(now time.Time, want *Want, standing []Standing) Plan {
+func Foresee(now time.Time, want *Want, standing []release.Standing) Plan {
 	l := newLook(NewSteward(cluster.Term{}), now, want, standing)
 	l.examine()
 	surveys, _ := l.surveyGroups()
@@ -124,10 +112,10 @@ func (l *look) runsAhead(jobs []string, command bool) (out []Order) {
 		out = append(out, Order{Verb: Make, Machine: RunID(l.want.App, &r, cluster.Term{}), Replica: r})
 	}
 	if command {
-		add(goal[l.want.Release.commandGroup().Name], machine.RunCommand)
+		add(goal[l.want.Release.CommandGroup().Name], machine.RunCommand)
 	}
 	for _, name := range jobs {
-		if isJob(goal, name) && !l.want.Head.isOff(goal[name].group) {
+		if isJob(goal, name) && !l.want.Head.IsOff(goal[name].group) {
 			add(goal[name], machine.RunScheduled)
 		}
 	}
@@ -153,20 +141,20 @@ func (l *look) jobsChanged() (names []string) {
 // planOf says what becomes of a group of the release: of each slot what the steward does with it.
 func (l *look) planOf(s *survey) GroupPlan {
 	to, g, old := s.goal, s.goal.group, s.old
-	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.strategy(), Order: g.Order(), Wanted: to.n}
+	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.Strategy(), Order: g.Order(), Wanted: to.n}
 	created, doubled := 0, 0
-	two, _ := g.surge(to.n)
+	two, _ := g.Surge(to.n)
 	for i := range s.views {
 		v := &s.views[i]
 		out.Replicas = append(out.Replicas, l.planOfSlot(v, s))
 		switch v.does() {
-		case Keep:
+		case release.Keep:
 			out.destroy(append(slices.Clone(v.of[1:]), v.others...), "another machine stands for "+v.slot.String())
-		case Renew:
+		case release.Renew:
 			doubled++
 			out.destroy(v.others[1:], "another machine stands for "+v.slot.String())
 			if old != nil && slices.ContainsFunc(v.others, l.leaves) {
-				before, _ := old.group.surge(old.n) // it may be made as before, by the update of the release before
+				before, _ := old.group.Surge(old.n) // it may be made as before, by the update of the release before
 				two = max(two, before)
 			}
 		default:
@@ -187,8 +175,8 @@ func (l *look) planOf(s *survey) GroupPlan {
 		}
 	}
 	if old != nil && to.changed {
-		for step := range g.steps() {
-			out.Canary = append(out.Canary, g.newAt(step, to.n))
+		for step := range g.Steps() {
+			out.Canary = append(out.Canary, g.NewAt(step, to.n))
 		}
 	}
 	out.Most = out.Now + created + min(two, doubled)
@@ -199,14 +187,14 @@ func (l *look) planOf(s *survey) GroupPlan {
 func (l *look) planOfSlot(v *view, s *survey) ReplicaPlan {
 	r := ReplicaPlan{Slot: v.slot, Does: v.does()}
 	switch r.Does {
-	case Keep:
+	case release.Keep:
 		r.Machine, r.Worker = v.of[0].ID, v.of[0].Worker
-	case Renew:
+	case release.Renew:
 		r.Machine, r.Worker = v.others[0].ID, v.others[0].Worker
 		r.Does, r.Why = l.differs(v.others[0], s.goal)
 	default:
 		r.Why = "it has no machine"
-		if silent := s.goal.group.Silent(l.want.Workers); len(silent) > 0 {
+		if silent := Silent(s.goal.group, l.want.Workers); len(silent) > 0 {
 			r.Why = Awaits(v.slot, silent)
 		}
 	}
@@ -217,35 +205,36 @@ func (l *look) planOfSlot(v *view, s *survey) ReplicaPlan {
 const maxNames = 120
 
 // differs says why a machine does not stay.
-func (l *look) differs(m *Standing, to *side) (Does, string) {
+func (l *look) differs(m *release.Standing, to *side) (release.Does, string) {
 	old := l.aim.old[to.group.Name]
 	switch {
 	case m.Spec == to.spec && !m.Leaves:
-		return Move, fmt.Sprintf("somebody wants it at worker %s", l.moves[m.ID])
+		return release.Move, fmt.Sprintf("somebody wants it at worker %s", l.moves[m.ID])
 	case m.Spec == to.spec:
-		return Move, "its machine must go from its worker"
+		return release.Move, "its machine must go from its worker"
 	case old == nil || m.Spec != old.spec:
-		return Renew, "its machine is of another release"
+		return release.Renew, "its machine is of another release"
 	case old.group.Config.Image != to.group.Config.Image:
-		return Renew, fmt.Sprintf("its image changes from %s to %s", machine.ShortImage(old.group.Config.Image),
+		return release.Renew, fmt.Sprintf("its image changes from %s to %s", machine.ShortImage(old.group.Config.Image),
 			machine.ShortImage(to.group.Config.Image))
-	case !old.group.alike(to.group):
-		return Renew, "its machine is of another release"
+	case !old.group.Alike(to.group):
+		return release.Renew, "its machine is of another release"
 	}
 	next, before := l.want.Release, l.want.Before
-	if names := next.changed(before, to.group); len(names) > 0 && before.Keys != nil {
-		return Restart, "it reads secrets that changed: " + fault.Clip(strings.Join(names, ", "), maxNames)
+	if names := next.ChangedSecrets(before, to.group); len(names) > 0 && before.Keys != nil {
+		return release.Restart, "it reads secrets that changed: " + fault.Clip(strings.Join(names, ", "), maxNames)
 	}
 	if next.Spec(to.group, 0) != before.Spec(old.group, 0) {
-		return Restart, "its machine has older secrets"
+		return release.Restart, "its machine has older secrets"
 	}
-	return Restart, "it is to be restarted"
+	return release.Restart, "it is to be restarted"
 }
 
-func (g *GroupPlan) destroy(list []*Standing, why string) {
+func (g *GroupPlan) destroy(list []*release.Standing, why string) {
 	for _, m := range list {
-		g.Replicas = append(g.Replicas, ReplicaPlan{Slot: m.slot(), Does: Destroy, Machine: m.ID, Worker: m.Worker,
-			Why: why})
+		g.Replicas = append(g.Replicas, ReplicaPlan{Slot: m.Slot(), Does: release.Destroy, Machine: m.ID,
+			Worker: m.Worker,
+			Why:    why})
 	}
 }
 
@@ -253,20 +242,20 @@ func (g *GroupPlan) destroy(list []*Standing, why string) {
 const mostLooks = 1000
 
 // ordersFirst has a steward look until it waits for a machine to be ready, and returns what it ordered.
-func ordersFirst(now time.Time, want *Want, standing []Standing) (out []Order) {
-	release, wants := *want.Release, *want
-	release.Groups = slices.Clone(release.Groups)
-	for i := range release.Groups {
-		release.Groups[i].After = nil
+func ordersFirst(now time.Time, want *Want, standing []release.Standing) (out []Order) {
+	to, wants := *want.Release, *want
+	to.Groups = slices.Clone(to.Groups)
+	for i := range to.Groups {
+		to.Groups[i].After = nil
 	}
-	wants.Release = &release
+	wants.Release = &to
 	lacked := want.lacked(standing)
 	standing = slices.Clone(standing)
 	for i := range standing { // it foresees the release, not what the load leads to
 		standing[i].Load, standing[i].CPU = 0, nil
 	}
-	standing = slices.DeleteFunc(standing, func(m Standing) bool { return m.Run != "" })
-	release.Command = nil
+	standing = slices.DeleteFunc(standing, func(m release.Standing) bool { return m.Run != "" })
+	to.Command = nil
 	s := NewSteward(cluster.Term{Number: newest(standing)})
 	for range mostLooks {
 		n := s.Step(now, &wants, standing)
@@ -297,7 +286,7 @@ func ordersFirst(now time.Time, want *Want, standing []Standing) (out []Order) {
 }
 
 // newest returns the newest term that a machine was made in.
-func newest(standing []Standing) (term uint64) {
+func newest(standing []release.Standing) (term uint64) {
 	for i := range standing {
 		term = max(term, standing[i].Epoch>>epochBits)
 	}
@@ -305,7 +294,7 @@ func newest(standing []Standing) (term uint64) {
 }
 
 // foundAt lists the machines that a worker has.
-func foundAt(w cluster.WorkerID, standing []Standing) (out []Found) {
+func foundAt(w cluster.WorkerID, standing []release.Standing) (out []Found) {
 	for i := range standing {
 		if m := &standing[i]; m.Worker == w && m.State != machine.Destroyed {
 			out = append(out, Found{ID: m.ID, Replica: m.Replica})
@@ -315,11 +304,11 @@ func foundAt(w cluster.WorkerID, standing []Standing) (out []Found) {
 }
 
 // carriedOut returns the machines once an order has been carried out. One that was made is not ready.
-func carriedOut(o *Order, standing []Standing) []Standing {
-	at := slices.IndexFunc(standing, func(m Standing) bool { return m.ID == o.Machine })
+func carriedOut(o *Order, standing []release.Standing) []release.Standing {
+	at := slices.IndexFunc(standing, func(m release.Standing) bool { return m.ID == o.Machine })
 	switch {
 	case o.Verb == Make:
-		m := Standing{ID: o.Machine, Replica: o.Replica, State: machine.Started, Cordoned: o.Apart}
+		m := release.Standing{ID: o.Machine, Replica: o.Replica, State: machine.Started, Cordoned: o.Apart}
 		if o.Asleep {
 			m.State = machine.Created
 		}

@@ -8,59 +8,63 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // TestForesee says per replica what a deploy does.
 func TestForesee(t *testing.T) {
-	web := func(n int, image string, u *Update) Group {
-		return Group{Name: "web", Replicas: n, Config: &machine.Config{Image: image}, Update: u}
+	web := func(n int, image string, u *release.Update) release.Group {
+		return release.Group{Name: "web", Replicas: n, Config: &machine.Config{Image: image}, Update: u}
 	}
 	for _, tt := range []struct {
 		name     string
-		from, to []Group
-		change   func(w *world, r *Release) // before the new head is written
-		restart  bool                       // in the place of a deploy
-		want     string                     // replicas, then the groups
-		first    string                     // orders of the first step
+		from, to []release.Group
+		change   func(w *world, r *release.Release) // before the new head is written
+		restart  bool                               // in the place of a deploy
+		want     string                             // replicas, then the groups
+		first    string                             // orders of the first step
 	}{
-		{name: "nothing", from: []Group{web(2, good, nil)}, to: []Group{web(2, good, nil)},
+		{name: "nothing", from: []release.Group{web(2, good, nil)}, to: []release.Group{web(2, good, nil)},
 			want: "web/0 keep, web/1 keep; web rolling start-first 2 now 2 most 2"},
-		{name: "other image", from: []Group{web(4, good, nil)}, to: []Group{web(4, other, &Update{MaxSurge: "2"})},
+		{name: "other image", from: []release.Group{web(4, good, nil)}, to: []release.Group{web(4, other,
+			&release.Update{MaxSurge: "2"})},
 			want:  "web/0 update, web/1 update, web/2 update, web/3 update; web rolling start-first 4 now 4 most 6",
 			first: "make web/0, make web/1"},
-		{name: "more", from: []Group{web(1, good, nil)}, to: []Group{web(3, good, nil)},
+		{name: "more", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(3, good, nil)},
 			want:  "web/0 keep, web/1 create, web/2 create; web rolling start-first 3 now 1 most 3",
 			first: "make web/1, make web/2"},
-		{name: "fewer", from: []Group{web(2, good, nil)}, to: []Group{web(1, other, nil)},
+		{name: "fewer", from: []release.Group{web(2, good, nil)}, to: []release.Group{web(1, other, nil)},
 			want:  "web/0 update, web/1 destroy; web rolling start-first 1 now 2 most 3",
 			first: "make web/0"},
-		{name: "stop first", from: []Group{web(3, good, nil)}, to: []Group{web(3, other, &Update{Order: StopFirst})},
+		{name: "stop first", from: []release.Group{web(3, good, nil)}, to: []release.Group{web(3, other,
+			&release.Update{Order: release.StopFirst})},
 			want:  "web/0 update, web/1 update, web/2 update; web rolling stop-first 3 now 3 most 3",
 			first: "remove web/0, make web/0"},
-		{name: "blue and green", from: []Group{web(2, good, nil)}, to: []Group{web(2, other,
-			&Update{Strategy: BlueGreen})},
+		{name: "blue and green", from: []release.Group{web(2, good, nil)}, to: []release.Group{web(2, other,
+			&release.Update{Strategy: release.BlueGreen})},
 			want:  "web/0 update, web/1 update; web bluegreen start-first 2 now 2 most 4",
 			first: "make web/0, make web/1"},
-		{name: "canary", from: []Group{web(4, good, nil)}, to: []Group{web(4, other, &Update{Strategy: Canary})},
+		{name: "canary", from: []release.Group{web(4, good, nil)}, to: []release.Group{web(4, other,
+			&release.Update{Strategy: release.Canary})},
 			want:  "web/0 update, web/1 update, web/2 update, web/3 update; web canary start-first 4 now 4 most 5",
 			first: "make web/0"},
-		{name: "another group", from: []Group{web(1, good, nil)},
-			to:    []Group{{Name: "job", Replicas: 1, Config: &machine.Config{Image: good}}},
+		{name: "another group", from: []release.Group{web(1, good, nil)},
+			to:    []release.Group{{Name: "job", Replicas: 1, Config: &machine.Config{Image: good}}},
 			want:  "job/0 create, web/0 destroy; job rolling start-first 1 now 0 most 1; web 0 now 1 most 1",
 			first: "make job/0"},
-		{name: "after another", from: []Group{web(1, good, nil)}, to: []Group{web(1, other, nil),
+		{name: "after another", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(1, other, nil),
 			{Name: "job", Replicas: 1, Config: &machine.Config{Image: good}, After: []string{"web"}}},
 			want: "web/0 update, job/0 create; web rolling start-first 1 now 1 most 2; " +
 				"job rolling start-first 1 now 0 most 1",
 			first: "make job/0, make web/0"},
-		{name: "secrets", from: []Group{web(1, good, nil)}, to: []Group{web(1, good, nil)},
-			change: func(_ *world, r *Release) { r.Secrets = 7 },
+		{name: "secrets", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(1, good, nil)},
+			change: func(_ *world, r *release.Release) { r.Secrets = 7 },
 			want:   "web/0 restart (secrets); web rolling start-first 1 now 1 most 2", first: "make web/0"},
-		{name: "restart", from: []Group{web(1, good, nil)}, restart: true,
+		{name: "restart", from: []release.Group{web(1, good, nil)}, restart: true,
 			want: "web/0 restart; web rolling start-first 1 now 1 most 2", first: "make web/0"},
-		{name: "a drained worker", from: []Group{web(2, good, nil)}, to: []Group{web(2, good, nil)},
-			change: func(w *world, _ *Release) {
+		{name: "a drained worker", from: []release.Group{web(2, good, nil)}, to: []release.Group{web(2, good, nil)},
+			change: func(w *world, _ *release.Release) {
 				for _, m := range w.machines {
 					m.Leaves = m.Index == 1
 				}
@@ -74,11 +78,11 @@ func TestForesee(t *testing.T) {
 		case tt.restart:
 			w.restart()
 		default:
-			r := &Release{Schema: Schema, Groups: tt.to}
+			r := &release.Release{Schema: release.Schema, Groups: tt.to}
 			if tt.change != nil {
 				tt.change(w, r)
 			}
-			w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+			w.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 		}
 		p := Foresee(w.now, &w.want, w.standing())
 		if got := textOf(&p); got != tt.want {
@@ -95,9 +99,9 @@ func TestForesee(t *testing.T) {
 }
 
 // deployed returns the change that deploys groups.
-func deployed(groups []Group, secrets uint64) (Change, *Release) {
-	r := &Release{Schema: Schema, Groups: groups, Secrets: secrets}
-	return Change{Release: r.ID(), Why: WhyDeploy}, r
+func deployed(groups []release.Group, secrets uint64) (release.Change, *release.Release) {
+	r := &release.Release{Schema: release.Schema, Groups: groups, Secrets: secrets}
+	return release.Change{Release: r.ID(), Why: release.WhyDeploy}, r
 }
 
 func textOf(p *Plan) string {
@@ -123,8 +127,8 @@ func TestAppliedAsPlanned(t *testing.T) { appliedAsPlanned(t, 1000) }
 func appliedAsPlanned(t *testing.T, seeds uint64) {
 	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		pick := func(image string) Group {
-			all := groupsOf(rnd.IntN(8), Undo)
+		pick := func(image string) release.Group {
+			all := groupsOf(rnd.IntN(8), release.Undo)
 			names := slices.Sorted(maps.Keys(all))
 			g := all[names[rnd.IntN(len(names))]]
 			c := *g.Config
@@ -135,10 +139,11 @@ func appliedAsPlanned(t *testing.T, seeds uint64) {
 			g.Config = &c
 			return g
 		}
-		groups := func(image string) []Group {
-			list := []Group{pick(image)}
+		groups := func(image string) []release.Group {
+			list := []release.Group{pick(image)}
 			if rnd.IntN(2) == 0 {
-				list = append(list, Group{Name: "job", Replicas: rnd.IntN(4), Config: &machine.Config{Image: image}})
+				list = append(list, release.Group{Name: "job", Replicas: rnd.IntN(4),
+					Config: &machine.Config{Image: image}})
 				if rnd.IntN(2) == 0 {
 					list[rnd.IntN(2)].After = []string{list[0].Name}
 					list[0].After = nil
@@ -146,7 +151,7 @@ func appliedAsPlanned(t *testing.T, seeds uint64) {
 			}
 			return list
 		}
-		r := newRig(t, seed, groupsOf(1, Undo)["rolling"], true)
+		r := newRig(t, seed, groupsOf(1, release.Undo)["rolling"], true)
 		r.follow(deployed(groups(good), 0))
 		r.rest()
 		for _, id := range slices.Sorted(maps.Keys(r.machines)) {
@@ -173,7 +178,7 @@ func appliedAsPlanned(t *testing.T, seeds uint64) {
 func (r *rig) applied(seed uint64) {
 	p := Foresee(r.now, &r.want, r.standing())
 	r.log = append(r.log, fmt.Sprintf("seed %d: %s", seed, textOf(&p)))
-	r.follow(Change{Promote: MaxSteps, Why: WhyPromote}, nil) // what waits may wait long
+	r.follow(release.Change{Promote: release.MaxSteps, Why: release.WhyPromote}, nil) // what waits may wait long
 	before, most := maps.Clone(r.machines), map[string]int{}
 	r.each = func() {
 		now := map[string]int{}
@@ -184,7 +189,7 @@ func (r *rig) applied(seed uint64) {
 	}
 	r.each()
 	r.rest()
-	if q := r.want.Progress; q.State != Done || q.Undo {
+	if q := r.want.Progress; q.State != release.Done || q.Undo {
 		r.t.Fatalf("it ended %+v", q)
 	}
 	left := maps.Clone(r.machines)
@@ -194,21 +199,21 @@ func (r *rig) applied(seed uint64) {
 		}
 		for _, x := range g.Replicas {
 			_, stays := r.machines[x.Machine]
-			at := slices.IndexFunc(r.standing(), func(m Standing) bool { return m.slot() == x.Slot })
-			var found Standing
+			at := slices.IndexFunc(r.standing(), func(m release.Standing) bool { return m.Slot() == x.Slot })
+			var found release.Standing
 			if at >= 0 {
 				found = r.standing()[at]
 			}
 			_, old := before[found.ID]
 			var ok bool
 			switch x.Does {
-			case Keep:
+			case release.Keep:
 				ok = stays && found.ID == x.Machine
-			case Renew, Restart, Move:
+			case release.Renew, release.Restart, release.Move:
 				ok = !stays && at >= 0 && !old
-			case Create:
+			case release.Create:
 				ok = x.Machine == "" && at >= 0 && !old
-			case Destroy:
+			case release.Destroy:
 				ok = !stays
 			}
 			if !ok {

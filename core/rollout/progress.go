@@ -5,76 +5,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
-// Progress is how far a rollout is, and what was decided of it: what nobody can see from the machines. Its service's
-// steward writes it when that changes. The zero value is of none.
-type Progress struct {
-	Rollout uint64    `json:"rollout"` // Head.Rollout; with Release it names the rollout
-	Release string    `json:"release"`
-	State   State     `json:"state,omitempty"` // "": it runs
-	Undo    bool      `json:"undo,omitempty"`  // what was before is wanted again
-	Step    int       `json:"step,omitempty"`  // how many steps of a canary are over
-	Command Commanded `json:"command,omitempty"`
-	Why     string    `json:"why,omitempty"` // why it is undone or paused, one sentence
-	Failed  []Failure `json:"failed,omitempty"`
-	At      time.Time `json:"at,omitzero"` // since when State, Undo and Step are so
-}
-
-// State is what became of a rollout.
-type State string
-
-// The states of a rollout.
-const (
-	Done   State = "done"   // all machines are as wanted: with Undo, as they were before
-	Paused State = "paused" // it failed, and goes on when somebody says so
-)
-
-// Failure is a replica that failed, and why.
-type Failure struct {
-	Group   string `json:"group"`
-	Index   int    `json:"index"`
-	Machine string `json:"machine,omitempty"`
-	Why     string `json:"why"` // one sentence
-}
-
-// Bounds of Progress.
-const (
-	maxFailed = 8
-	maxReason = 400 // bytes
-)
-
-// Of reports whether p tells of the rollout of a head.
-func (p *Progress) Of(h *Head) bool { return p.Rollout == h.Rollout && p.Release == h.Release }
-
-// Check refuses a progress that no steward writes.
-func (p *Progress) Check() error {
-	ok := len(p.Command) <= maxText && len(p.Release) <= maxText && len(p.Why) <= maxReason &&
-		len(p.Failed) <= maxFailed && p.Step >= 0 && p.Step <= MaxSteps
-	for _, f := range p.Failed {
-		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= maxReason
-	}
-	if !ok {
-		return fault.New(fault.Invalid, "progress", "the progress of a rollout has texts of at most %d bytes, at most "+
-			"%d replicas that failed and %d steps", maxReason, maxFailed, MaxSteps)
-	}
-	return nil
-}
-
 // failure is a replica that failed, and what is to become of the rollout for it.
 type failure struct {
-	Failure
-	then OnFailure
+	release.Failure
+	then release.OnFailure
 }
 
 // failing returns why the machine that a rollout has made for a slot, or is to make, makes it fail; nil: it does not.
-func (l *look) failing(v *view, to *side) *Failure {
+func (l *look) failing(v *view, to *side) *release.Failure {
 	if !l.course.judged() || !to.changed {
 		return nil
 	}
-	f := &Failure{Group: v.slot.Group, Index: v.slot.Index}
+	f := &release.Failure{Group: v.slot.Group, Index: v.slot.Index}
 	late := l.late(v.slot, to)
 	if len(v.of) == 0 {
 		f.Why = l.whyUnmade(v, to, late)
@@ -97,10 +44,10 @@ func (l *look) whyUseless(v *view, to *side, late bool) (why string) {
 	case m.Died && m.State == machine.Failed, m.Deaths > w.deaths: // not by its worker, see StopAfter
 		why, reason = name+" ended by itself", m.Ended
 	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
-		why, reason = fmt.Sprintf("%s was not ready within %v", name, to.group.deadline()), m.Unfit
+		why, reason = fmt.Sprintf("%s was not ready within %v", name, to.group.Deadline()), m.Unfit
 	case late && !v.ok && w.breaks != "":
-		why, reason = fmt.Sprintf("%s was not ready for %v without a break within %v", name, to.group.minUp(),
-			to.group.deadline()), w.breaks
+		why, reason = fmt.Sprintf("%s was not ready for %v without a break within %v", name, to.group.MinUp(),
+			to.group.Deadline()), w.breaks
 	}
 	if reason != "" {
 		why += ": " + reason
@@ -120,7 +67,7 @@ func (l *look) whyUnmade(v *view, to *side, late bool) string {
 	case !late:
 		return ""
 	}
-	why := fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.deadline())
+	why := fmt.Sprintf("no machine could be made for %s within %v", v.slot, to.group.Deadline())
 	if w.why != nil {
 		why += ": " + w.why.Error()
 	}
@@ -137,9 +84,9 @@ func final(err error) bool {
 }
 
 // late reports whether a slot has waited for longer for a machine of use than it may.
-func (l *look) late(s Slot, to *side) bool {
+func (l *look) late(s release.Slot, to *side) bool {
 	w := l.memory.slots[s]
-	return w != nil && !w.began.IsZero() && w.beganFor == to.spec && !l.clock.waits(w.began.Add(to.group.deadline()))
+	return w != nil && !w.began.IsZero() && w.beganFor == to.spec && !l.clock.waits(w.began.Add(to.group.Deadline()))
 }
 
 // judge decides what becomes of the rollout, of which these replicas fail, and all groups have come so far.
@@ -156,7 +103,7 @@ func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 		return l.passStep(d, all.short)
 	case all.whole && !l.leftover() && l.memory.under == l.memory.ofRuns: // what is under way may yet bring a machine
 		next = c.progress
-		next.State = Done
+		next.State = release.Done
 		if len(fails) > 0 {
 			next.Failed, next.Why = reasons(fails), whyOf(fails)
 		}
@@ -169,7 +116,7 @@ func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 func (a *aim) stepsOfCanary() (n int) {
 	for name, to := range a.goal {
 		if a.old[name] != nil {
-			n = max(n, len(to.group.steps()))
+			n = max(n, len(to.group.Steps()))
 		}
 	}
 	return n
@@ -177,35 +124,35 @@ func (a *aim) stepsOfCanary() (n int) {
 
 // leftover reports whether there are machines that are not wanted, and that can be removed.
 func (l *look) leftover() bool {
-	return slices.ContainsFunc(l.unwanted(), func(slot Slot) bool {
-		return slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool { return !m.Unheard })
+	return slices.ContainsFunc(l.unwanted(), func(slot release.Slot) bool {
+		return slices.ContainsFunc(l.seen.by[slot], func(m *release.Standing) bool { return !m.Unheard })
 	})
 }
 
 // fail returns what becomes of the rollout for what has failed; false: it goes on.
-func (l *look) fail(fails []failure) (next Progress, failed bool) {
-	then := OnFailure("")
+func (l *look) fail(fails []failure) (next release.Progress, failed bool) {
+	then := release.OnFailure("")
 	for _, f := range fails {
-		if then == "" || then == GoOn || f.then == Undo {
+		if then == "" || then == release.GoOn || f.then == release.Undo {
 			then = f.then
 		}
 	}
 	next = l.course.progress
-	if then == "" || then == GoOn {
+	if then == "" || then == release.GoOn {
 		return next, false
 	}
 	why := whyOf(fails)
 	switch {
 	case next.Undo:
-		next.State, why = Paused, "it was undone ("+next.Why+"), and then "+why
-	case then == Undo && l.want.Before != nil:
+		next.State, why = release.Paused, "it was undone ("+next.Why+"), and then "+why
+	case then == release.Undo && l.want.Before != nil:
 		next.Undo, next.Step = true, 0
-	case then == Undo:
-		next.State, why = Paused, why+"; there is no release to go back to"
+	case then == release.Undo:
+		next.State, why = release.Paused, why+"; there is no release to go back to"
 	default:
-		next.State = Paused
+		next.State = release.Paused
 	}
-	next.Why, next.Failed = fault.Clip(why, maxReason), reasons(fails)
+	next.Why, next.Failed = fault.Clip(why, release.MaxReason), reasons(fails)
 	return next, true
 }
 
@@ -217,8 +164,8 @@ func whyOf(fails []failure) string {
 	return fails[0].Why
 }
 
-func reasons(fails []failure) (out []Failure) {
-	for _, f := range fails[:min(len(fails), maxFailed)] {
+func reasons(fails []failure) (out []release.Failure) {
+	for _, f := range fails[:min(len(fails), release.MaxFailed)] {
 		out = append(out, f.Failure)
 	}
 	return out
@@ -249,7 +196,7 @@ func (l *look) passStep(d *docket, short bool) (t todo) {
 func (a *aim) lastsFor(step int) (lasts time.Duration, timed bool) {
 	timed = true
 	for name, to := range a.goal {
-		steps := to.group.steps()
+		steps := to.group.Steps()
 		switch {
 		case a.old[name] == nil || step >= len(steps):
 		case steps[step].For == nil:

@@ -6,11 +6,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -32,13 +32,13 @@ type rig struct {
 	kill    int  // the step at which the steward dies; 0: at none
 	steps   int
 	log     []string
-	watched bool                 // what is there is held against what may be missing
-	asleep  bool                 // machines rest once they were ready
-	each    func()               // nil, or called after each look
-	away    bool                 // what all images need is not there: they crash
-	sick    func(*Standing) bool // nil, or whether a machine that is up fails its checks
-	refuses string               // of which image; "": of any
-	full    int                  // no machine is made for slots of this index and later; 0: each has room
+	watched bool                         // what is there is held against what may be missing
+	asleep  bool                         // machines rest once they were ready
+	each    func()                       // nil, or called after each look
+	away    bool                         // what all images need is not there: they crash
+	sick    func(*release.Standing) bool // nil, or whether a machine that is up fails its checks
+	refuses string                       // of which image; "": of any
+	full    int                          // no machine is made for slots of this index and later; 0: each has room
 }
 
 type logs struct {
@@ -54,10 +54,10 @@ func (l *logs) Fatalf(format string, args ...any) {
 	l.T.Fatalf(format, args...)
 }
 
-func newRig(t *testing.T, seed uint64, g Group, clean bool) *rig {
-	w := &world{now: time.Unix(1e9, 0).UTC(), machines: map[string]*Standing{},
+func newRig(t *testing.T, seed uint64, g release.Group, clean bool) *rig {
+	w := &world{now: time.Unix(1e9, 0).UTC(), machines: map[string]*release.Standing{},
 		obeyed:  map[cluster.WorkerID]cluster.Term{},
-		steward: NewSteward(cluster.Term{}), releases: map[string]*Release{}}
+		steward: NewSteward(cluster.Term{}), releases: map[string]*release.Release{}}
 	r := &rig{world: w, rnd: rand.New(rand.NewPCG(seed, 1)), starts: map[string]time.Time{}, clean: clean}
 	r.t = &logs{t, r}
 	r.roll(g, good)
@@ -65,24 +65,24 @@ func newRig(t *testing.T, seed uint64, g Group, clean bool) *rig {
 }
 
 // roll deploys a group with an image.
-func (r *rig) roll(g Group, image string) {
+func (r *rig) roll(g release.Group, image string) {
 	c := *g.Config
 	c.Image = image
 	g.Config = &c
-	release := &Release{Schema: Schema, Groups: []Group{g}, Note: image, At: r.now}
-	if err := release.Check(); err != nil {
+	to := &release.Release{Schema: release.Schema, Groups: []release.Group{g}, Note: image, At: r.now}
+	if err := to.Check(); err != nil {
 		r.t.Fatalf("%v", err)
 	}
-	r.follow(Change{Release: release.ID(), Why: WhyDeploy}, release)
+	r.follow(release.Change{Release: to.ID(), Why: release.WhyDeploy}, to)
 	r.log = append(r.log, fmt.Sprintf("deploy %s, number %d", image, r.want.Head.Number))
 }
 
-func (r *rig) image(m *Standing) string {
-	release := r.releases[m.Release]
-	if release == nil || release.Group(m.Group) == nil {
+func (r *rig) image(m *release.Standing) string {
+	of := r.releases[m.Release]
+	if of == nil || of.Group(m.Group) == nil {
 		return ""
 	}
-	return release.Group(m.Group).Config.Image
+	return of.Group(m.Group).Config.Image
 }
 
 // live has the machines do what they do.
@@ -164,17 +164,17 @@ func (r *rig) hold() {
 	in := r.want.Head.InForce(r.want.Progress)
 	g := &r.releases[in.Release].Groups[0]
 	n := r.want.Head.Wanted(g, r.want.Scaled)
-	two, none := g.surge(n)
+	two, none := g.Surge(n)
 	serving := map[int]bool{}
 	for _, m := range r.machines {
-		if (m.Ready || m.asleep()) && !m.Cordoned {
+		if (m.Ready || m.Asleep()) && !m.Cordoned {
 			serving[m.Index] = true
 		}
 	}
-	if g.onFailure() != GoOn && len(serving) < n-none {
+	if g.OnFailure() != release.GoOn && len(serving) < n-none {
 		r.t.Fatalf("%d of %d replicas serve, and %d may not: %v", len(serving), n, none, r.standing())
 	}
-	if r.clean && g.onFailure() != GoOn && len(r.machines) > n+two {
+	if r.clean && g.OnFailure() != release.GoOn && len(r.machines) > n+two {
 		r.t.Fatalf("%d machines of %d, and %d more may be: %v", len(r.machines), n, two, r.standing())
 	}
 }
@@ -192,10 +192,10 @@ func (r *rig) rest() {
 		}
 		p := &r.want.Progress
 		if p.State == "" && !r.want.Head.Paused && p.Of(r.want.Head) || !p.Of(r.want.Head) {
-			if r.want.Release.Groups[0].strategy() != Canary {
+			if r.want.Release.Groups[0].Strategy() != release.Canary {
 				r.t.Fatalf("it rests, and is not over: %+v", p)
 			}
-			r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
+			r.follow(release.Change{Promote: p.Step + 1, Why: release.WhyPromote}, nil)
 			r.log = append(r.log, fmt.Sprint("promote ", p.Step+1))
 			quiet = 0
 			continue
@@ -206,12 +206,12 @@ func (r *rig) rest() {
 }
 
 // ends fails where not all machines are of one image and ready, or the rollout has not come to what it should.
-func (r *rig) ends(image string, state State, undo bool) {
+func (r *rig) ends(image string, state release.State, undo bool) {
 	p := &r.want.Progress
 	if p.State != state || p.Undo != undo {
 		r.t.Fatalf("it ended %+v", p)
 	}
-	if (undo || state == Paused) != (p.Why != "" && len(p.Failed) > 0) {
+	if (undo || state == release.Paused) != (p.Why != "" && len(p.Failed) > 0) {
 		r.t.Fatalf("it says %q of %+v", p.Why, p.Failed)
 	}
 	in := r.want.Head.InForce(*p)
@@ -219,14 +219,14 @@ func (r *rig) ends(image string, state State, undo bool) {
 	have := map[int]int{}
 	for _, m := range r.machines {
 		switch {
-		case state == Done && (r.image(m) != image || m.Cordoned || !(m.Ready || m.asleep())):
+		case state == release.Done && (r.image(m) != image || m.Cordoned || !(m.Ready || m.Asleep())):
 			r.t.Fatalf("%v of %s, %+v", m.ID, r.image(m), m)
 		case r.image(m) == image && m.Ready:
 			have[m.Index]++
 		}
 	}
 	want := r.want.Head.Wanted(g, r.want.Scaled)
-	if !r.asleep && (len(have) != want || state == Done && len(r.machines) != want) {
+	if !r.asleep && (len(have) != want || state == release.Done && len(r.machines) != want) {
 		r.t.Fatalf("%d of %d replicas have a machine of %s: %v", len(have), want, image, r.standing())
 	}
 }
@@ -234,25 +234,25 @@ func (r *rig) ends(image string, state State, undo bool) {
 func during(d time.Duration) *machine.Duration { return &machine.Duration{Duration: d} }
 
 // groups are groups of all strategies.
-func groupsOf(n int, then OnFailure) map[string]Group {
-	five := []CanaryStep{{Percent: 20, For: during(5 * time.Second)}, {Percent: 50}}
-	out := map[string]Group{}
-	for name, u := range map[string]Update{
+func groupsOf(n int, then release.OnFailure) map[string]release.Group {
+	five := []release.CanaryStep{{Percent: 20, For: during(5 * time.Second)}, {Percent: 50}}
+	out := map[string]release.Group{}
+	for name, u := range map[string]release.Update{
 		"rolling":       {},
 		"in twos":       {MaxSurge: "2"},
 		"surge and not": {MaxSurge: "1", MaxUnavailable: "50%"},
-		"stop first":    {Order: StopFirst, MaxUnavailable: "2"},
-		"canary":        {Strategy: Canary},
-		"canary steps":  {Strategy: Canary, Steps: five, MaxSurge: "50%"},
-		"bluegreen":     {Strategy: BlueGreen},
-		"immediate":     {Strategy: Immediate},
+		"stop first":    {Order: release.StopFirst, MaxUnavailable: "2"},
+		"canary":        {Strategy: release.Canary},
+		"canary steps":  {Strategy: release.Canary, Steps: five, MaxSurge: "50%"},
+		"bluegreen":     {Strategy: release.BlueGreen},
+		"immediate":     {Strategy: release.Immediate},
 	} {
 		u.OnFailure, u.Deadline, u.MinUp = then, during(time.Minute), during(3*time.Second)
-		out[name] = Group{Name: "web", Replicas: n, Config: &machine.Config{Image: good}, Update: &u}
+		out[name] = release.Group{Name: "web", Replicas: n, Config: &machine.Config{Image: good}, Update: &u}
 	}
 	volume := out["stop first"]
 	volume.Replicas, volume.Config = min(n, 1), &machine.Config{Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
-	volume.Update = &Update{Deadline: during(time.Minute), MinUp: during(3 * time.Second), OnFailure: then}
+	volume.Update = &release.Update{Deadline: during(time.Minute), MinUp: during(3 * time.Second), OnFailure: then}
 	out["volume"] = volume
 	single := volume
 	single.Single, single.Config = true, &machine.Config{Image: good}
@@ -268,10 +268,11 @@ func TestRollouts(t *testing.T) { rollouts(t, 300) }
 func TestLongRollouts(t *testing.T) { rollouts(t, 10_000) }
 
 func rollouts(t *testing.T, seeds uint64) {
-	names := slices.Sorted(maps.Keys(groupsOf(1, Undo)))
+	names := slices.Sorted(maps.Keys(groupsOf(1, release.Undo)))
 	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		name, then := names[rnd.IntN(len(names))], []OnFailure{Undo, Undo, Undo, Pause, GoOn}[rnd.IntN(5)]
+		name, then := names[rnd.IntN(len(names))], []release.OnFailure{release.Undo, release.Undo, release.Undo,
+			release.Pause, release.GoOn}[rnd.IntN(5)]
 		image := []string{other, other, crash, mute}[rnd.IntN(4)]
 		g := groupsOf(1+rnd.IntN(8), then)[name]
 		if rnd.IntN(2) == 0 {
@@ -281,7 +282,7 @@ func rollouts(t *testing.T, seeds uint64) {
 		r := newRig(t, seed, g, rnd.IntN(2) == 0)
 		r.log = append(r.log, fmt.Sprintf("seed %d: %d replicas, %s, %s, then %s", seed, g.Replicas, name, image, then))
 		r.rest()
-		r.ends(good, Done, false)
+		r.ends(good, release.Done, false)
 		r.watched = true
 		r.roll(g, image)
 		back, meanwhile := good, rnd.IntN(6)
@@ -291,10 +292,10 @@ func rollouts(t *testing.T, seeds uint64) {
 		switch {
 		case meanwhile == 0 && name != "volume" && name != "single":
 			r.watched = false
-			r.follow(Change{Counts: map[string]int{"web": 1 + rnd.IntN(8)}, Why: WhyScale}, nil)
+			r.follow(release.Change{Counts: map[string]int{"web": 1 + rnd.IntN(8)}, Why: release.WhyScale}, nil)
 		case meanwhile == 1: // another deploy takes over, and what it would go back to is the first
 			r.watched = false
-			if p := r.want.Progress; p.Of(r.want.Head) && p.State == Done && !p.Undo {
+			if p := r.want.Progress; p.Of(r.want.Head) && p.State == release.Done && !p.Undo {
 				back = image
 			}
 			image = []string{other, crash}[rnd.IntN(2)]
@@ -303,15 +304,15 @@ func rollouts(t *testing.T, seeds uint64) {
 		r.rest()
 		switch {
 		case image == other:
-			r.ends(other, Done, false)
-		case then == Undo:
+			r.ends(other, release.Done, false)
+		case then == release.Undo:
 			// Who scales what was undone wants the release from before.
-			r.ends(back, Done, meanwhile != 0 || r.want.Progress.Undo)
-		case then == Pause && r.want.Progress.State == Paused && !r.want.Progress.Undo:
+			r.ends(back, release.Done, meanwhile != 0 || r.want.Progress.Undo)
+		case then == release.Pause && r.want.Progress.State == release.Paused && !r.want.Progress.Undo:
 			r.roll(g, other) // and another deploy goes on
 			r.rest()
-			r.ends(other, Done, false)
-		case then == GoOn && r.want.Progress.State == Done:
+			r.ends(other, release.Done, false)
+		case then == release.GoOn && r.want.Progress.State == release.Done:
 		default:
 			r.t.Fatalf("%s ended with %+v", image, r.want.Progress)
 		}
@@ -320,7 +321,7 @@ func rollouts(t *testing.T, seeds uint64) {
 
 // TestTheStewardDiesAtEachStep of each strategy: it ends as if it had never died.
 func TestTheStewardDiesAtEachStep(t *testing.T) {
-	for name, g := range groupsOf(5, Undo) {
+	for name, g := range groupsOf(5, release.Undo) {
 		for _, image := range []string{other, crash} {
 			steps := 1
 			for kill := 0; kill <= steps; kill++ {
@@ -334,9 +335,9 @@ func TestTheStewardDiesAtEachStep(t *testing.T) {
 					steps = r.steps
 				}
 				if image == other {
-					r.ends(other, Done, false)
+					r.ends(other, release.Done, false)
 				} else {
-					r.ends(good, Done, true)
+					r.ends(good, release.Done, true)
 				}
 			}
 		}
@@ -345,7 +346,7 @@ func TestTheStewardDiesAtEachStep(t *testing.T) {
 
 // TestAGroupThatSleeps is judged by one machine that is woken, and the others are made asleep.
 func TestAGroupThatSleeps(t *testing.T) {
-	for name, g := range groupsOf(4, Undo) {
+	for name, g := range groupsOf(4, release.Undo) {
 		c := *g.Config
 		g.Config, c.Services = &c, []machine.Service{{InternalPort: 80}}
 		for _, image := range []string{other, crash} {
@@ -356,7 +357,7 @@ func TestAGroupThatSleeps(t *testing.T) {
 				r.tick()
 			}
 			for _, m := range r.machines {
-				if !m.asleep() {
+				if !m.Asleep() {
 					r.t.Fatalf("%+v is up", m)
 				}
 			}
@@ -371,77 +372,14 @@ func TestAGroupThatSleeps(t *testing.T) {
 					}
 				}
 				p := r.want.Progress
-				if !(p.Of(r.want.Head) && (p.State == Done || p.Undo)) && g.strategy() == Canary {
-					r.follow(Change{Promote: p.Step + 1, Why: WhyPromote}, nil)
+				if !(p.Of(r.want.Head) && (p.State == release.Done || p.Undo)) && g.Strategy() == release.Canary {
+					r.follow(release.Change{Promote: p.Step + 1, Why: release.WhyPromote}, nil)
 				}
 			}
 			if len(started) != 1 {
 				r.t.Fatalf("%d machines of %s were up", len(started), image)
 			}
-			r.ends(cmp.Or(map[string]string{crash: good}[image], image), Done, image == crash)
-		}
-	}
-}
-
-// TestUpdatesThatCannotBe are refused, each with what is wrong.
-func TestUpdatesThatCannotBe(t *testing.T) {
-	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
-	web := &machine.Config{Image: machine.HostImage, Services: []machine.Service{{InternalPort: 80}}}
-	for _, tt := range []struct {
-		u    Update
-		c    *machine.Config
-		want string // "": it can be
-	}{
-		{u: Update{}}, {u: Update{MaxSurge: "0"}}, {u: Update{MaxSurge: "25%", MaxUnavailable: "2"}},
-		{u: Update{Strategy: "blue"}, want: "strategy"}, {u: Update{Order: "last"}, want: "order"},
-		{u: Update{OnFailure: "cry"}, want: "on_failure"}, {u: Update{MaxSurge: "a lot"}, want: "max_surge"},
-		{u: Update{MaxSurge: "101%"}, want: "max_surge"}, {u: Update{MaxUnavailable: "-1"}, want: "max_unavailable"},
-		{u: Update{MaxSurge: "1001"}, want: "max_surge"},
-		{u: Update{Deadline: during(0)}, want: "deadline"},
-		{u: Update{Deadline: during(25 * time.Hour)}, want: "deadline"},
-		{u: Update{MinUp: during(-1)}, want: "min_up"}, {u: Update{MinUp: during(5 * time.Minute)}, want: "deadline"},
-		{u: Update{Order: StartFirst}, c: volume, want: "its volume"}, {u: Update{}, c: volume},
-		{u: Update{Strategy: BlueGreen}, c: volume, want: "its volume"},
-		{u: Update{Strategy: BlueGreen}, c: web, want: "port of the host"}, {u: Update{Strategy: Canary}, c: web},
-		{u: Update{Strategy: BlueGreen, Order: StartFirst}, c: web},
-		{u: Update{Strategy: BlueGreen, MaxSurge: "2"}, want: "max_surge"},
-		{u: Update{Order: StopFirst, MaxSurge: "2"}, want: "max_surge"},
-		{u: Update{Steps: []CanaryStep{{Percent: 5}}}, want: "steps"},
-		{u: Update{Strategy: Canary, Steps: []CanaryStep{{Percent: 5}, {Percent: 50}}}},
-		{u: Update{Strategy: Canary, Steps: []CanaryStep{{Percent: 50}, {Percent: 5}}}, want: "larger"},
-		{u: Update{Strategy: Canary, Steps: []CanaryStep{{Percent: 100}}}, want: "per cent"},
-		{u: Update{Strategy: Canary, Steps: []CanaryStep{{Percent: 5, For: during(0)}}}, want: "lasts"},
-		{u: Update{Strategy: Canary, Steps: make([]CanaryStep, MaxSteps+1)}, want: "20 at most"},
-	} {
-		g := Group{Name: "web", Replicas: 1, Config: tt.c, Update: &tt.u}
-		if g.Config == nil {
-			g.Config = &machine.Config{Image: good}
-		}
-		err := (&Release{Schema: Schema, Groups: []Group{g}}).Check()
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v: %v, want %q", tt.u, err, tt.want)
-		}
-	}
-	groups := func(after ...string) *Release {
-		r := &Release{Schema: Schema}
-		for i, name := range []string{"a", "b", "c"} {
-			r.Groups = append(r.Groups, Group{Name: name, Config: &machine.Config{Image: good}})
-			if after[i] != "" {
-				r.Groups[i].After = []string{after[i]}
-			}
-		}
-		return r
-	}
-	for _, tt := range []struct {
-		r    *Release
-		want string
-	}{
-		{groups("", "a", "b"), ""}, {groups("b", "c", ""), ""}, {groups("a", "", ""), "a comes after a"},
-		{groups("b", "c", "a"), "a comes after b comes after c comes after a"}, {groups("x", "", ""), "group x"},
-	} {
-		err := tt.r.Check()
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%v, want %q", err, tt.want)
+			r.ends(cmp.Or(map[string]string{crash: good}[image], image), release.Done, image == crash)
 		}
 	}
 }
@@ -450,9 +388,9 @@ func TestUpdatesThatCannotBe(t *testing.T) {
 func TestGroupsComeAfterOthers(t *testing.T) {
 	w := newWorld(map[string]int{"a": 2, "b": 2})
 	w.settle(t)
-	r := release("two", map[string]int{"a": 2, "b": 2})
+	r := releaseOf("two", map[string]int{"a": 2, "b": 2})
 	r.Group("a").After = []string{"b"}
-	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	w.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 	for range 200 {
 		n := w.step(t)
 		for _, o := range n.Orders {
@@ -478,7 +416,7 @@ func TestGroupsComeAfterOthers(t *testing.T) {
 
 // TestAMachineThatMustGo from its worker is replaced before it goes, and goes first where two cannot be.
 func TestAMachineThatMustGo(t *testing.T) {
-	for name, g := range groupsOf(3, Undo) {
+	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)
 		r.rest()
 		r.watched = true

@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/cron"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -17,34 +18,6 @@ import (
 // A run is a machine that nobody keeps up: it runs once, for a time of a job or for a release, and stays to be looked at.
 // None is asked for before no order of an earlier steward can make it any more, and no worker that is heard has one for the
 // same (sameRun). Its id follows from what it is for and the term, so a term asks for one machine however often it asks.
-
-// Ran is what is settled of the times of a job. The rest is read off its machines.
-type Ran struct {
-	At      uint64 `json:"at"`                // the newest time that is settled, in minutes since 1970: later ones are to come
-	Rule    string `json:"rule"`              // what the times followed from
-	Off     bool   `json:"off,omitempty"`     // the job is turned off
-	Skipped string `json:"skipped,omitempty"` // why nothing was started at the newest time yet, one sentence; "": it was
-}
-
-// Time returns the newest time that is settled.
-func (r *Ran) Time() time.Time { return minuteTime(r.At) }
-
-func minuteTime(minute uint64) time.Time { return time.Unix(int64(minute)*60, 0).UTC() }
-
-// Minute returns a time in minutes since 1970, rounded down.
-func Minute(t time.Time) uint64 { return uint64(max(0, t.Unix()/60)) }
-
-func checkRuns(runs map[string]Ran) error {
-	ok := len(runs) <= MaxGroups
-	for group, r := range runs {
-		ok = ok && len(group) <= maxText && len(r.Rule) <= maxReason+1 && len(r.Skipped) <= maxReason
-	}
-	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a service has at most %d jobs, with texts of at most %d bytes",
-			MaxGroups, maxReason)
-	}
-	return nil
-}
 
 // RunID returns the id of the machine of a run of an app, whose own id app is, that is made in a term.
 func RunID(app string, r *machine.Replica, t cluster.Term) string {
@@ -56,11 +29,6 @@ func RunID(app string, r *machine.Replica, t cluster.Term) string {
 func sameRun(a, b *machine.Replica) bool {
 	return a.Run == b.Run && a.Group == b.Group && a.Epoch == b.Epoch &&
 		(a.Run != machine.RunCommand || a.Release == b.Release) // on two sides of a cut rollouts may have one number
-}
-
-// Over reports whether a run is over: its program ended, it was stopped, or it could not be started.
-func (m *Standing) Over() bool {
-	return m.State == machine.Stopped || m.State == machine.Failed || m.goes()
 }
 
 // runOf names the runs of one kind of a group.
@@ -128,14 +96,14 @@ type runs struct {
 
 // runJobs sees to the groups that run at times, and returns which of their times are settled. A pause of the rollout does not hold
 // them up.
-func (r *runs) runJobs() map[string]Ran {
+func (r *runs) runJobs() map[string]release.Ran {
 	l := r.look
 	in := l.aim.goal
 	if l.course.blocked {
 		in = l.aim.old
 	}
 	ran := maps.Clone(l.want.Runs)
-	maps.DeleteFunc(ran, func(name string, _ Ran) bool { // with the next word
+	maps.DeleteFunc(ran, func(name string, _ release.Ran) bool { // with the next word
 		return !isJob(l.aim.goal, name) && !isJob(l.aim.old, name)
 	})
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -148,16 +116,16 @@ func (r *runs) runJobs() map[string]Ran {
 			continue
 		}
 		if ran == nil {
-			ran = map[string]Ran{}
+			ran = map[string]release.Ran{}
 		}
-		now.Skipped = fault.Clip(now.Skipped, maxReason)
+		now.Skipped = fault.Clip(now.Skipped, release.MaxReason)
 		ran[name] = now
 		r.docket.tell()
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) {
 		keep := 0 // of a group that is gone
 		if isJob(in, name) {
-			keep = in[name].group.Cron.keep()
+			keep = in[name].group.Cron.Keeps()
 		}
 		r.docket.give(tidyRuns(l.seen.runs[name], keep))
 	}
@@ -168,11 +136,8 @@ func isJob(in map[string]*side, name string) bool {
 	return in[name] != nil && in[name].group.Cron != nil
 }
 
-// isOff reports whether a job is turned off.
-func (h *Head) isOff(job *Group) bool { return h.Count(job) == 0 }
-
 // tidyRuns removes runs that have ended but for the newest, and those whose worker is being emptied.
-func tidyRuns(runs []*Standing, keep int) (t todo) {
+func tidyRuns(runs []*release.Standing, keep int) (t todo) {
 	for _, m := range runs {
 		if !m.Over() {
 			continue
@@ -185,7 +150,7 @@ func tidyRuns(runs []*Standing, keep int) (t todo) {
 }
 
 // runJob sees to one job, of which was is settled. It returns what is settled then, and whether that is anything new.
-func (r *runs) runJob(to *side, was Ran, known bool) (now Ran, changed bool) {
+func (r *runs) runJob(to *side, was release.Ran, known bool) (now release.Ran, changed bool) {
 	g := to.group
 	w := r.look.memory.runs.of(g.Name, machine.RunScheduled)
 	now = r.settledTimes(g, was, known)
@@ -197,20 +162,20 @@ func (r *runs) runJob(to *side, was Ran, known bool) (now Ran, changed bool) {
 		return now, true
 	case w.making:
 		r.docket.give(todo{waits: true})
-	case !r.look.want.Head.isOff(g):
+	case !r.look.want.Head.IsOff(g):
 		return r.runDue(to, now, w)
 	}
 	return now, false
 }
 
 // settledTimes returns which times of a job are settled as far as its rule and its machines say that.
-func (r *runs) settledTimes(g *Group, now Ran, known bool) Ran {
+func (r *runs) settledTimes(g *release.Group, now release.Ran, known bool) release.Ran {
 	h := r.look.want.Head
-	switch rule, off := g.Cron.rule(), h.isOff(g); {
+	switch rule, off := g.Cron.Rule(), h.IsOff(g); {
 	case !known || now.Rule != rule: // what was before it is not made up for
-		now = Ran{At: max(now.At, Minute(h.began())), Rule: rule, Off: off}
+		now = release.Ran{At: max(now.At, release.Minute(h.Began())), Rule: rule, Off: off}
 	case now.Off && !off:
-		now.Off, now.At = false, max(now.At, Minute(h.At))
+		now.Off, now.At = false, max(now.At, release.Minute(h.At))
 	default:
 		now.Off = off
 	}
@@ -224,7 +189,7 @@ func (r *runs) settledTimes(g *Group, now Ran, known bool) Ran {
 
 // runDue starts what is due of a job, once: of several times that were missed the newest. It returns what is settled then, and
 // whether that is anything new.
-func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
+func (r *runs) runDue(to *side, now release.Ran, w *runWork) (next release.Ran, changed bool) {
 	l := r.look
 	g, c := to.group, to.group.Cron
 	at := l.memory.runs.schedule(c)
@@ -235,14 +200,14 @@ func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
 	if first.IsZero() || l.clock.waits(first) {
 		return now, false
 	}
-	oldest := l.clock.now.Add(-c.startWithin())
+	oldest := l.clock.now.Add(-c.StartsWithin())
 	last := time.Time{}
 	for t := at.Next(later(now.Time(), oldest.Add(-1))); !t.IsZero() && !t.After(l.clock.now); t = at.Next(t) {
 		last = t
 	}
 	if last.IsZero() {
-		now.At, now.Skipped = Minute(oldest), fmt.Sprintf("what was due at %s could not be started within %v",
-			first.Format(time.RFC3339), c.startWithin())
+		now.At, now.Skipped = release.Minute(oldest), fmt.Sprintf("what was due at %s could not be started within %v",
+			first.Format(time.RFC3339), c.StartsWithin())
 		if w.why != nil {
 			now.Skipped += ": " + w.why.Error()
 		}
@@ -253,13 +218,13 @@ func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
 	r.docket.give(t)
 	switch text := notYet(last, w); {
 	case skipped != "":
-		now.At, now.Skipped = Minute(last), skipped
+		now.At, now.Skipped = release.Minute(last), skipped
 	case len(t.acts) > 0:
 		return now, false
 	case text != "" && text != now.Skipped:
 		now.Skipped = text
-	case r.start(ofRun(to, machine.RunScheduled, Minute(last)), g, w):
-		now.At, now.Skipped = Minute(last), ""
+	case r.start(ofRun(to, machine.RunScheduled, release.Minute(last)), g, w):
+		now.At, now.Skipped = release.Minute(last), ""
 	default:
 		return now, false
 	}
@@ -268,13 +233,13 @@ func (r *runs) runDue(to *side, now Ran, w *runWork) (next Ran, changed bool) {
 
 // makeWay has a run that goes on stopped where the next one, which is due, takes its place, or one that has ended removed where that
 // needs its volume. skipped is why the next one is left out.
-func (r *runs) makeWay(g *Group, due time.Time) (t todo, skipped string) {
+func (r *runs) makeWay(g *release.Group, due time.Time) (t todo, skipped string) {
 	for _, m := range r.look.seen.runs[g.Name] {
-		switch on, overlap := r.look.goesOn(m, g), g.Cron.overlap(); {
-		case on && overlap == Forbid:
+		switch on, overlap := r.look.goesOn(m, g), g.Cron.OnOverlap(); {
+		case on && overlap == release.Forbid:
 			return t, fmt.Sprintf("nothing was started at %s, as machine %s of worker %s was "+
-				"still running (overlap = %s)", due.Format(time.RFC3339), m.ID, m.Worker, Forbid)
-		case on && overlap == ReplaceThat:
+				"still running (overlap = %s)", due.Format(time.RFC3339), m.ID, m.Worker, release.Forbid)
+		case on && overlap == release.ReplaceThat:
 			t.do(Hold, m, "the next run is due, and takes its place")
 			return t, ""
 		case !on && len(g.Config.Mounts) > 0: // it has the volume
@@ -291,16 +256,16 @@ func notYet(due time.Time, w *runWork) string {
 		return ""
 	}
 	return fault.Clip(fmt.Sprintf("what is due at %s could not be started yet, and is tried again: %v",
-		due.Format(time.RFC3339), w.why), maxReason)
+		due.Format(time.RFC3339), w.why), release.MaxReason)
 }
 
 // schedule returns when a job is due; nil: its rule cannot be read.
-func (m *runMemory) schedule(c *Cron) *cron.Schedule {
-	rule := c.rule()
+func (m *runMemory) schedule(c *release.Cron) *cron.Schedule {
+	rule := c.Rule()
 	if at, read := m.schedules[rule]; read {
 		return at
 	}
-	if len(m.schedules) >= MaxGroups { // of releases that were before
+	if len(m.schedules) >= release.MaxGroups { // of releases that were before
 		clear(m.schedules)
 	}
 	at, err := cron.Parse(c.Schedule, c.Zone)
@@ -312,8 +277,8 @@ func (m *runMemory) schedule(c *Cron) *cron.Schedule {
 }
 
 // goesOn reports whether a run is not over, as far as the group waits for one whose worker is not heard.
-func (l *look) goesOn(m *Standing, g *Group) bool {
-	if m.Unheard && g.Lost() != Never && !l.clock.waits(m.Silent.Add(g.LostWithin(l.want.LostAfter))) {
+func (l *look) goesOn(m *release.Standing, g *release.Group) bool {
+	if m.Unheard && g.Lost() != release.Never && !l.clock.waits(m.Silent.Add(g.LostWithin(l.want.LostAfter))) {
 		return false
 	}
 	return !m.Over()
@@ -321,11 +286,11 @@ func (l *look) goesOn(m *Standing, g *Group) bool {
 
 func ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
 	return machine.Replica{Group: to.group.Name, Epoch: epoch, Spec: to.spec, Release: to.release, Run: kind,
-		StopAfter: to.group.stopAfter()}
+		StopAfter: to.group.StopsAfter()}
 }
 
 // start orders the machine of a run once no other can have made it, and reports whether one has.
-func (r *runs) start(run machine.Replica, g *Group, w *runWork) (has bool) {
+func (r *runs) start(run machine.Replica, g *release.Group, w *runWork) (has bool) {
 	d, term := r.docket, r.look.memory.office.term
 	d.give(todo{waits: true})
 	if w.making || r.look.clock.waits(w.at) || d.full() || !d.begun() {

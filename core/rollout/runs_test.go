@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // running lists the runs of a kind that go on, whoever knows of them.
-func (e *estate) running(kind machine.Run) (out []Standing) {
+func (e *estate) running(kind machine.Run) (out []release.Standing) {
 	for _, id := range hosts {
 		for _, key := range slices.Sorted(maps.Keys(e.workers[id].has)) {
 			if m := e.workers[id].has[key]; m.Run == kind && !m.Over() {
@@ -35,16 +36,17 @@ func (e *estate) once(t *rapid.T) {
 // TestEachTimeOfAJobIsStartedOnce, whatever order is late or lost, whoever dies, whichever members take themselves for the
 // steward, and though the clock of one is 4 minutes ahead.
 func TestEachTimeOfAJobIsStartedOnce(t *testing.T) {
-	for _, overlap := range []Overlap{Forbid, AllowBoth, ReplaceThat} {
+	for _, overlap := range []release.Overlap{release.Forbid, release.AllowBoth, release.ReplaceThat} {
 		t.Run(string(overlap), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { startsOnce(t, overlap) })
 		})
 	}
 }
 
-func startsOnce(t *rapid.T, overlap Overlap) {
+func startsOnce(t *rapid.T, overlap release.Overlap) {
 	one := 1
-	e := newEstate(Group{OnLost: Never, Cron: &Cron{Schedule: "* * * * *", Overlap: overlap, Keep: &one}})
+	e := newEstate(release.Group{OnLost: release.Never, Cron: &release.Cron{Schedule: "* * * * *", Overlap: overlap,
+		Keep: &one}})
 	members := []cluster.WorkerID{"m1", "m2"}
 	for _, m := range members {
 		e.stewards[m] = NewSteward(cluster.Term{})
@@ -73,12 +75,12 @@ func startsOnce(t *rapid.T, overlap Overlap) {
 	made := 0
 	for _, id := range hosts {
 		for _, m := range e.workers[id].has {
-			if m.Epoch == Minute(e.now) || m.Epoch == Minute(e.now)-1 {
+			if m.Epoch == release.Minute(e.now) || m.Epoch == release.Minute(e.now)-1 {
 				made++
 			}
 		}
 	}
-	if at := e.want.Runs["web"].At; at+1 < Minute(e.now) || made == 0 {
+	if at := e.want.Runs["web"].At; at+1 < release.Minute(e.now) || made == 0 {
 		t.Fatalf("%v is settled at %v, %d made: %v", e.want.Runs, e.now, made, e.machines())
 	}
 }
@@ -87,12 +89,12 @@ func startsOnce(t *rapid.T, overlap Overlap) {
 // and no machine of a release is made before its command has ended with 0.
 func TestACommandRunsOnceAndAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		with := func(image string) *Release {
+		with := func(image string) *release.Release {
 			at := time.Unix(int64(rapid.IntRange(0, 1000).Draw(t, "at")), 0)
-			return &Release{Groups: []Group{{OnLost: Never}}, At: at,
-				Command: &Command{Exec: []string{"migrate"}}, Note: image}
+			return &release.Release{Groups: []release.Group{{OnLost: release.Never}}, At: at,
+				Command: &release.Command{Exec: []string{"migrate"}}, Note: image}
 		}
-		e := newEstate(Group{OnLost: Never})
+		e := newEstate(release.Group{OnLost: release.Never})
 		e.release(with("two"), "two")
 		members := []cluster.WorkerID{"m1", "m2"}
 		for _, m := range members {

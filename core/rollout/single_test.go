@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/core/release"
 )
 
 // TestASingleIsReplacedAlone: the machine of the release before goes first, and the next one is made when it is gone.
 func TestASingleIsReplacedAlone(t *testing.T) {
-	e := newEstate(Group{Single: true})
+	e := newEstate(release.Group{Single: true})
 	e.stewards["m1"] = NewSteward(cluster.Term{})
 	var did []string
 	run := func() {
@@ -30,39 +29,9 @@ func TestASingleIsReplacedAlone(t *testing.T) {
 		}
 	}
 	run()
-	e.deploy("two", Group{Single: true})
+	e.deploy("two", release.Group{Single: true})
 	run()
 	if got := strings.Join(did, " "); got != "make remove make" {
 		t.Errorf("%s; want make remove make", got)
-	}
-}
-
-// TestCountsOfASingle: more than one is refused, with a sentence, and a number that was set before does not stay.
-func TestCountsOfASingle(t *testing.T) {
-	of := func(g Group) *Release {
-		g.Name, g.Replicas = "web", 1
-		if g.Config == nil {
-			g.Config = &machine.Config{Image: "i"}
-		}
-		return &Release{Schema: Schema, Groups: []Group{g}}
-	}
-	plain := of(Group{})
-	scaled := next(t, nil, Change{Release: plain.ID(), Counts: map[string]int{"web": 5}}, plain, nil)
-	for name, x := range map[string]struct {
-		r    *Release
-		says string
-	}{
-		"single": {of(Group{Single: true}), "is single, so it has 0 or 1 replicas, and 2 are asked for"},
-		"a volume": {of(Group{Config: &machine.Config{Image: "i", Mounts: []machine.Mount{{Name: "d", Path: "/d"}}}}),
-			"has a volume, which one machine can have, and 2 replicas are asked for"},
-	} {
-		h := next(t, scaled, Change{Release: x.r.ID()}, x.r, plain)
-		if n := h.Count(&x.r.Groups[0]); n != 1 {
-			t.Errorf("%s: %d are wanted", name, n)
-		}
-		_, err := h.Next(Change{Counts: map[string]int{"web": 2}}, x.r, x.r, Progress{})
-		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), x.says) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

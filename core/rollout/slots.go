@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 )
 
 // Which slots of a group are wanted follows from what stands. All that have a machine are, as long as no fewer are wanted, and
@@ -29,7 +30,7 @@ const (
 )
 
 // enter counts a machine for its slot.
-func (s *filled) enter(m *Standing, spec string, removing bool) {
+func (s *filled) enter(m *release.Standing, spec string, removing bool) {
 	s.fresh = s.fresh || m.Spec == spec && !removing
 	s.open = s.open || !m.Cordoned && !removing
 	s.load += m.Load
@@ -40,7 +41,7 @@ func (s *filled) enter(m *Standing, spec string, removing bool) {
 	case removing || m.Unheard:
 	case m.Ready:
 		s.class = serves
-	case m.asleep():
+	case m.Asleep():
 		s.class = max(s.class, rests)
 	}
 }
@@ -98,11 +99,11 @@ func fill(list []filled, n int) []int {
 
 // WantedSlots returns the numbers of the n replicas of a group that are wanted, whose machines are to be of a spec, as far as
 // what stands says that.
-func WantedSlots(group, spec string, n int, standing []Standing) []int {
+func WantedSlots(group, spec string, n int, standing []release.Standing) []int {
 	by := map[int]*filled{}
 	for i := range standing {
 		m := &standing[i]
-		if m.Group != group || m.Run != "" || m.goes() {
+		if m.Group != group || m.Run != "" || m.Goes() {
 			continue
 		}
 		if by[m.Index] == nil {

@@ -8,12 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // slotOf is a machine of a slot that serves.
-func slotOf(index int, change ...func(m *Standing)) Standing {
-	m := Standing{ID: fmt.Sprint("m", index), Worker: cluster.WorkerID(fmt.Sprint("w", index)), State: machine.Started,
+func slotOf(index int, change ...func(m *release.Standing)) release.Standing {
+	m := release.Standing{ID: fmt.Sprint("m", index), Worker: cluster.WorkerID(fmt.Sprint("w", index)),
+		State: machine.Started,
 		Ready: true, Replica: machine.Replica{Group: "web", Index: index, Spec: "s"}}
 	for _, f := range change {
 		f(&m)
@@ -23,37 +25,43 @@ func slotOf(index int, change ...func(m *Standing)) Standing {
 
 // TestWantedSlots: where fewer are wanted those stay that would be missed most.
 func TestWantedSlots(t *testing.T) {
-	load := func(n int) func(m *Standing) { return func(m *Standing) { m.Load = n } }
-	at := func(w cluster.WorkerID) func(m *Standing) { return func(m *Standing) { m.Worker = w } }
-	died := func(m *Standing) { m.State, m.Died, m.Ready = machine.Stopped, true, false }
-	sleeps := func(m *Standing) { m.State, m.Rests, m.Ready = machine.Stopped, true, false }
+	load := func(n int) func(m *release.Standing) { return func(m *release.Standing) { m.Load = n } }
+	at := func(w cluster.WorkerID) func(m *release.Standing) { return func(m *release.Standing) { m.Worker = w } }
+	died := func(m *release.Standing) { m.State, m.Died, m.Ready = machine.Stopped, true, false }
+	sleeps := func(m *release.Standing) { m.State, m.Rests, m.Ready = machine.Stopped, true, false }
 	for _, tt := range []struct {
 		name string
 		n    int
-		has  []Standing
+		has  []release.Standing
 		want []int
 	}{
 		{"none", 3, nil, []int{0, 1, 2}},
-		{"all that stand", 3, []Standing{slotOf(1), slotOf(5), slotOf(7)}, []int{1, 5, 7}},
-		{"and the lowest free", 4, []Standing{slotOf(1), slotOf(5)}, []int{0, 1, 2, 5}},
-		{"equal ones", 2, []Standing{slotOf(0), slotOf(1), slotOf(2)}, []int{0, 1}},
-		{"a busy one", 2, []Standing{slotOf(0), slotOf(1, load(1)), slotOf(2), slotOf(3, load(3))}, []int{1, 3}},
-		{"one that is dead", 2, []Standing{slotOf(0, died, load(9)), slotOf(1), slotOf(2)}, []int{1, 2}},
-		{"one that rests", 2, []Standing{slotOf(0, sleeps), slotOf(1), slotOf(2)}, []int{1, 2}},
-		{"one that is dead, one that rests", 1, []Standing{slotOf(0, died), slotOf(1, sleeps)}, []int{1}},
-		{"one that takes no request", 1, []Standing{slotOf(0, func(m *Standing) { m.Cordoned = true }), slotOf(1)},
+		{"all that stand", 3, []release.Standing{slotOf(1), slotOf(5), slotOf(7)}, []int{1, 5, 7}},
+		{"and the lowest free", 4, []release.Standing{slotOf(1), slotOf(5)}, []int{0, 1, 2, 5}},
+		{"equal ones", 2, []release.Standing{slotOf(0), slotOf(1), slotOf(2)}, []int{0, 1}},
+		{"a busy one", 2, []release.Standing{slotOf(0), slotOf(1, load(1)), slotOf(2), slotOf(3, load(3))},
+			[]int{1, 3}},
+		{"one that is dead", 2, []release.Standing{slotOf(0, died, load(9)), slotOf(1), slotOf(2)}, []int{1, 2}},
+		{"one that rests", 2, []release.Standing{slotOf(0, sleeps), slotOf(1), slotOf(2)}, []int{1, 2}},
+		{"one that is dead, one that rests", 1, []release.Standing{slotOf(0, died), slotOf(1, sleeps)}, []int{1}},
+		{"one that takes no request", 1, []release.Standing{slotOf(0,
+			func(m *release.Standing) { m.Cordoned = true }), slotOf(1)},
 			[]int{1}},
-		{"one that is not heard", 1, []Standing{slotOf(0, func(m *Standing) { m.Unheard = true }), slotOf(1)},
+		{"one that is not heard", 1, []release.Standing{slotOf(0, func(m *release.Standing) { m.Unheard = true }),
+			slotOf(1)},
 			[]int{1}},
-		{"another release", 1, []Standing{slotOf(0, func(m *Standing) { m.Spec = "old" }, load(2)), slotOf(1)},
+		{"another release", 1, []release.Standing{slotOf(0, func(m *release.Standing) { m.Spec = "old" }, load(2)),
+			slotOf(1)},
 			[]int{1}},
-		{"two machines of a slot", 1, []Standing{slotOf(0, load(2)), slotOf(1, load(1)),
-			slotOf(1, load(3), func(m *Standing) { m.ID = "twin" })}, []int{1}},
-		{"the fullest worker", 2, []Standing{slotOf(0, at("a")), slotOf(1, at("a")), slotOf(2, at("b"))}, []int{0, 2}},
-		{"each worker in turn", 2, []Standing{slotOf(0, at("a")), slotOf(1, at("a")), slotOf(2, at("a")),
+		{"two machines of a slot", 1, []release.Standing{slotOf(0, load(2)), slotOf(1, load(1)),
+			slotOf(1, load(3), func(m *release.Standing) { m.ID = "twin" })}, []int{1}},
+		{"the fullest worker", 2, []release.Standing{slotOf(0, at("a")), slotOf(1, at("a")), slotOf(2, at("b"))},
+			[]int{0, 2}},
+		{"each worker in turn", 2, []release.Standing{slotOf(0, at("a")), slotOf(1, at("a")), slotOf(2, at("a")),
 			slotOf(3, at("b")), slotOf(4, at("b"))}, []int{0, 3}},
-		{"a run is none", 1, []Standing{slotOf(3, func(m *Standing) { m.Run = machine.RunScheduled })}, []int{0}},
-		{"no more", 0, []Standing{slotOf(0, load(1))}, []int{}},
+		{"a run is none", 1, []release.Standing{slotOf(3,
+			func(m *release.Standing) { m.Run = machine.RunScheduled })}, []int{0}},
+		{"no more", 0, []release.Standing{slotOf(0, load(1))}, []int{}},
 	} {
 		if got := WantedSlots("web", "s", tt.n, tt.has); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -65,15 +73,15 @@ func TestWantedSlots(t *testing.T) {
 // requests than one that stays.
 func TestSlotsOfAnyMachines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		has := map[int]Standing{}
+		has := map[int]release.Standing{}
 		for range rapid.IntRange(0, 8).Draw(t, "machines") {
 			index := rapid.IntRange(0, 9).Draw(t, "index")
-			has[index] = slotOf(index, func(m *Standing) {
+			has[index] = slotOf(index, func(m *release.Standing) {
 				m.Load = rapid.IntRange(0, 3).Draw(t, "load")
 				m.Worker = rapid.SampledFrom(workers).Draw(t, "worker")
 			})
 		}
-		var standing []Standing
+		var standing []release.Standing
 		for index := range 10 {
 			if m, is := has[index]; is {
 				standing = append(standing, m)
@@ -119,7 +127,7 @@ func TestIdleMachinesGo(t *testing.T) {
 		}
 		p := Foresee(w.now, &w.want, w.standing())
 		for _, r := range p.Groups[0].Replicas {
-			if goes := r.Does == Destroy; goes == busy[r.Slot.Index] {
+			if goes := r.Does == release.Destroy; goes == busy[r.Slot.Index] {
 				t.Errorf("by %s: the plan says %s %s", by, r.Does, r.Slot)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -14,13 +15,13 @@ import (
 // without.
 func TestANewMachineIsWatched(t *testing.T) {
 	for _, checks := range []bool{false, true} {
-		r := release("two", map[string]int{"web": 1})
+		r := releaseOf("two", map[string]int{"web": 1})
 		if checks {
 			r.Groups[0].Config.Checks = map[string]machine.CheckConfig{"c": {}}
 		}
-		want := &Want{App: "a", Release: r, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
+		want := &Want{App: "a", Release: r, Head: next(t, nil, release.Change{Release: r.ID()}, r, nil)}
 		now := time.Unix(1e9, 0)
-		standing := []Standing{{ID: "old", State: machine.Started, Ready: true,
+		standing := []release.Standing{{ID: "old", State: machine.Started, Ready: true,
 			Replica: machine.Replica{Group: "web", Spec: "old"}}, {ID: "new", State: machine.Started, Ready: true,
 			Replica: machine.Replica{Group: "web", Spec: r.Spec(&r.Groups[0], 0), Epoch: 1}}}
 		s := NewSteward(cluster.Term{})
@@ -30,8 +31,9 @@ func TestANewMachineIsWatched(t *testing.T) {
 			standing[1].Ready = ready
 			return len(s.Step(now, want, standing).Orders) == 1
 		}
-		if removes(0, true) || removes(watchFor-1, true) || removes(1, false) || removes(watchFor, true) ||
-			removes(watchFor-1, true) {
+		watch := r.Groups[0].MinUp()
+		if removes(0, true) || removes(watch-1, true) || removes(1, false) || removes(watch, true) ||
+			removes(watch-1, true) {
 			t.Errorf("checks %v: the old one goes before the new one was ready for long enough", checks)
 		}
 		if !removes(1, true) {
@@ -43,21 +45,22 @@ func TestANewMachineIsWatched(t *testing.T) {
 // TestADeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
 // whose old machine went first.
 func TestADeathWhileItIsWatched(t *testing.T) {
-	one := Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
+	one := release.Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	for _, tt := range []struct {
 		name  string
-		g     Group
+		g     release.Group
 		dies  int           // the replica
 		after time.Duration // since it was started
 		undo  bool
 	}{
 		{"the only one", one, 0, 9 * time.Second, true},
-		{"the first of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 0,
+		{"the first of three", release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 0,
 			20 * time.Second, true},
-		{"the last of three", Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 2,
+		{"the last of three", release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}}, 2,
 			9 * time.Second, true},
-		{"with a volume", Group{Name: "web", Replicas: 1, Config: volume, Update: &Update{}}, 0, 9 * time.Second, true},
+		{"with a volume", release.Group{Name: "web", Replicas: 1, Config: volume, Update: &release.Update{}}, 0,
+			9 * time.Second, true},
 		{"when all is over", one, 0, time.Minute, false},
 	} {
 		for _, checks := range []bool{false, true} {
@@ -86,9 +89,9 @@ func TestADeathWhileItIsWatched(t *testing.T) {
 			}
 			r.rest()
 			if tt.undo {
-				r.ends(good, Done, true)
+				r.ends(good, release.Done, true)
 			} else {
-				r.ends(other, Done, false)
+				r.ends(other, release.Done, false)
 			}
 		}
 	}
@@ -98,13 +101,13 @@ func TestADeathWhileItIsWatched(t *testing.T) {
 // lasts until the deadline.
 func TestARolloutEndsWithAllReady(t *testing.T) {
 	for _, recovers := range []bool{true, false} {
-		g := Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: good},
-			Update: &Update{Deadline: during(time.Minute)}}
+		g := release.Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: good},
+			Update: &release.Update{Deadline: during(time.Minute)}}
 		r := newRig(t, 1, g, true)
 		r.rest()
 		r.roll(g, other)
 		since := time.Time{}
-		r.sick = func(m *Standing) bool { // the first new machine, while the other one is watched
+		r.sick = func(m *release.Standing) bool { // the first new machine, while the other one is watched
 			if r.image(m) != other || m.Index != 0 || r.now.Sub(r.starts[m.ID]) < 15*time.Second {
 				return false
 			}
@@ -115,7 +118,7 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 		}
 		r.each = func() {
 			p := r.want.Progress
-			if p.Of(r.want.Head) && p.State == Done && !p.Undo && r.now.Sub(since) < 40*time.Second {
+			if p.Of(r.want.Head) && p.State == release.Done && !p.Undo && r.now.Sub(since) < 40*time.Second {
 				r.t.Fatalf("it is done %v after a machine was sick", r.now.Sub(since))
 			}
 		}
@@ -123,7 +126,7 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 			r.tick()
 		}
 		p := r.want.Progress
-		if since.IsZero() || p.State != Done || p.Undo == recovers {
+		if since.IsZero() || p.State != release.Done || p.Undo == recovers {
 			t.Errorf("recovers %v: since %v, %+v", recovers, since, p)
 		}
 		if !recovers && !strings.Contains(p.Why, "not ready") {
@@ -136,14 +139,14 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 // nor one of which a check fails once every other time, which only its worker sees.
 func TestARolloutOfMachinesThatFlap(t *testing.T) {
 	for _, missed := range []bool{false, true} {
-		for _, u := range []Update{{}, {MaxSurge: "3"}, {Strategy: BlueGreen},
-			{Strategy: Canary, Steps: []CanaryStep{{Percent: 34, For: during(time.Second)}}}} {
-			g := Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}, Update: &u}
+		for _, u := range []release.Update{{}, {MaxSurge: "3"}, {Strategy: release.BlueGreen},
+			{Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 34, For: during(time.Second)}}}} {
+			g := release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good}, Update: &u}
 			u.Deadline = during(30 * time.Second)
 			r := newRig(t, 1, g, true)
 			r.rest()
 			r.roll(g, other)
-			fails := func(m *Standing) bool {
+			fails := func(m *release.Standing) bool {
 				return r.image(m) == other && r.now.Sub(r.starts[m.ID])/(3*time.Second)%2 == 1
 			}
 			if !missed {
@@ -166,7 +169,7 @@ func TestARolloutOfMachinesThatFlap(t *testing.T) {
 			for range 300 {
 				r.tick()
 			}
-			r.ends(good, Done, true)
+			r.ends(good, release.Done, true)
 			if why := r.want.Progress.Why; !strings.Contains(why, "without a break") &&
 				!strings.Contains(why, "not ready") {
 				t.Errorf("it says %q", why)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/backoff"
 	"github.com/soukhq/souk/machine"
@@ -13,13 +14,10 @@ import (
 
 // Bounds of a steward.
 const (
-	mostOrders = 64          // of one service under way
-	mostMakes  = 3           // of one slot: what is wanted can change while one waits for its image
-	believe    = time.Minute // that what was ordered is so, where the fleet has not told of it yet
-	upFor      = time.Minute // that a machine must run so that its next death is a first one
-	// watchFor is for how long a new machine must be ready before the one goes whose place it takes, and before a rollout
-	// is done: longer than most programs run that cannot.
-	watchFor = 10 * time.Second
+	mostOrders = release.MaxBooked // of one service under way
+	mostMakes  = 3                 // of one slot: what is wanted can change while one waits for its image
+	believe    = time.Minute       // that what was ordered is so, where the fleet has not told of it yet
+	upFor      = time.Minute       // that a machine must run so that its next death is a first one
 )
 
 // The times until something is tried again that failed.
@@ -31,14 +29,14 @@ var (
 // Want is what is wanted of the service of an app.
 type Want struct {
 	App      string // the app's own id
-	Head     *Head
-	Release  *Release          // the head's
-	Before   *Release          // that of Head.Before; nil: there is none, or it is not here
-	Held     []Held            // as the steward has last written
-	Unmade   []Failure         // as it has last written
-	Progress Progress          // as it has last written
-	Scaled   map[string]Scaled // the same, by group
-	Runs     map[string]Ran    // the same, by group
+	Head     *release.Head
+	Release  *release.Release          // the head's
+	Before   *release.Release          // that of Head.Before; nil: there is none, or it is not here
+	Held     []release.Held            // as the steward has last written
+	Unmade   []release.Failure         // as it has last written
+	Progress release.Progress          // as it has last written
+	Scaled   map[string]release.Scaled // the same, by group
+	Runs     map[string]release.Ran    // the same, by group
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
@@ -47,58 +45,6 @@ type Want struct {
 	// Workers are all workers of the cluster, where a release that may be in force fences (Release.Fences).
 	Workers []Peer
 }
-
-// Standing is a machine of a service, as the fleet knows it.
-type Standing struct {
-	ID, Instance string
-	machine.Replica
-	Worker   cluster.WorkerID
-	State    machine.State
-	Updated  time.Time // when its worker last told of it, by that one's clock
-	Unheard  bool      // its worker cannot be asked
-	Silent   time.Time // since when it has not been heard, where it is not
-	Ready    bool      // it is up, and the checks that requests depend on have passed
-	Died     bool      // it ended by itself, and its worker does not start it again
-	Rests    bool      // it is down as somebody asked for that, or was made so, or as its worker has no room for it
-	Deaths   int       // how often it has ended by itself, at most machine.MaxDeaths
-	Ended    string    // why it last did
-	Unfit    string    // why it is not ready; "": it is, or nobody knows
-	Missed   string    // which check has failed once and how often, so that each time it is another text
-	Exit     *int      // of a run that has ended: its exit code, -1 where nobody saw it
-	Loops    bool      // when it last ended by itself, that was the fifth time in 5 minutes
-	Cordoned bool      // no request goes there
-	Load     int       // requests or connections that proxies have under way to it, as last told
-	CPU      *int      // per cent of its CPUs that it uses; nil: not known
-	Leaves   bool      // it must go from its worker, which is drained or has no room for it: another takes its place
-}
-
-// slot returns which slot it stands for.
-func (m *Standing) slot() Slot { return Slot{m.Group, m.Index} }
-
-// goes reports whether the machine is going, or gone.
-func (m *Standing) goes() bool {
-	return m.State == machine.Destroying || m.State == machine.Destroyed
-}
-
-// up reports whether its program runs, or has just been told to end.
-func (m *Standing) up() bool {
-	return m.State == machine.Started || m.State == machine.Stopping || m.State == machine.Restarting ||
-		m.State == machine.Suspending
-}
-
-// down reports whether its program does not run, and is not about to.
-func (m *Standing) down() bool {
-	return m.State == machine.Created || m.State == machine.Stopped || m.State == machine.Suspended ||
-		m.State == machine.Failed
-}
-
-// asleep reports whether the machine is down and may be: somebody stopped it, it rests until a request comes, or it was made
-// so. A machine that is down on its way to something else is not asleep: a removal stops it, too.
-func (m *Standing) asleep() bool { return m.Rests && !m.Died && m.down() }
-
-// stranded reports whether the machine is down and nobody wants that: the order that was to start it, or that stopped it on
-// the way to something else, is over or was refused.
-func (m *Standing) stranded() bool { return !m.Rests && !m.Died && m.down() }
 
 // Verb is what is to be done to a machine of a service.
 type Verb string
@@ -133,7 +79,9 @@ type Order struct {
 }
 
 // Slot returns which slot an order is for.
-func (o *Order) Slot() Slot { return Slot{o.Replica.Group, o.Replica.Index} }
+func (o *Order) Slot() release.Slot {
+	return release.Slot{Group: o.Replica.Group, Index: o.Replica.Index}
+}
 
 // Next is what a steward does next.
 type Next struct {
@@ -147,11 +95,11 @@ type Next struct {
 	// Held, Unmade, Progress, Scaled and Runs are what the steward must write before it looks again, where Tell says so:
 	// which machines are held, which replicas none could be made for, how far the rollout is, how many machines groups have
 	// chosen to have, and which times of jobs are settled.
-	Held     []Held
-	Unmade   []Failure
-	Progress Progress
-	Scaled   map[string]Scaled
-	Runs     map[string]Ran
+	Held     []release.Held
+	Unmade   []release.Failure
+	Progress release.Progress
+	Scaled   map[string]release.Scaled
+	Runs     map[string]release.Ran
 	Tell     bool
 	Busy     bool      // there is something to do, or under way
 	Again    time.Time // when to look again where nothing changes; zero: there is no need
@@ -162,7 +110,7 @@ type Next struct {
 type Steward struct {
 	office   office
 	reasoned time.Time // when Next.Unmade was last another one
-	slots    map[Slot]*slotWork
+	slots    map[release.Slot]*slotWork
 	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
 	machines map[string]*machineWork
 	runs     runMemory
@@ -230,7 +178,7 @@ type machineWork struct {
 
 // NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
 func NewSteward(seen cluster.Term) *Steward {
-	return &Steward{office: office{least: seen.Number + 1}, slots: map[Slot]*slotWork{},
+	return &Steward{office: office{least: seen.Number + 1}, slots: map[release.Slot]*slotWork{},
 		machines: map[string]*machineWork{}, runs: newRunMemory(), fence: newFence(),
 		scalers: map[string]*scaler{}, chosen: map[string][]int{}}
 }
@@ -260,7 +208,7 @@ func (s *Steward) Term() cluster.Term { return s.office.term }
 
 // Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
 // it ended.
-func (s *Steward) Step(now time.Time, want *Want, standing []Standing) Next {
+func (s *Steward) Step(now time.Time, want *Want, standing []release.Standing) Next {
 	l := newLook(s, now, want, standing)
 	s.office.rivalry.app = want.App
 	l.heedLaterTerms()
@@ -331,13 +279,13 @@ func (s *Steward) removing(id string) bool {
 }
 
 // makes reports whether a machine of a spec is being made for a slot.
-func (s *Steward) makes(slot Slot, spec string) bool {
+func (s *Steward) makes(slot release.Slot, spec string) bool {
 	w := s.slots[slot]
 	return w != nil && w.makes(spec)
 }
 
 // forget drops what is remembered of machines and slots that are over.
-func (s *Steward) forget(now time.Time, standing []Standing, l *look) {
+func (s *Steward) forget(now time.Time, standing []release.Standing, l *look) {
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
 		known[standing[i].ID] = true
@@ -345,7 +293,7 @@ func (s *Steward) forget(now time.Time, standing []Standing, l *look) {
 	maps.DeleteFunc(s.machines, func(id string, w *machineWork) bool {
 		return !w.busy && !known[id] && !now.Before(later(w.done, w.made).Add(believe))
 	})
-	maps.DeleteFunc(s.slots, func(slot Slot, w *slotWork) bool {
+	maps.DeleteFunc(s.slots, func(slot release.Slot, w *slotWork) bool {
 		over := w.making == 0 && !l.aim.wants(slot) && len(l.seen.by[slot]) == 0
 		if over && w.asked {
 			s.floor = max(s.floor, w.epoch+1)
@@ -380,7 +328,7 @@ func (s *Steward) enter(now time.Time, o *Order) {
 	w.busy, w.verb, w.done = true, o.Verb, time.Time{}
 }
 
-func (s *Steward) slot(x Slot) *slotWork {
+func (s *Steward) slot(x release.Slot) *slotWork {
 	w := s.slots[x]
 	if w == nil {
 		w = &slotWork{}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -19,12 +20,12 @@ import (
 type world struct {
 	now      time.Time
 	want     Want
-	machines map[string]*Standing
+	machines map[string]*release.Standing
 	obeyed   map[cluster.WorkerID]cluster.Term
 	term     uint64 // the highest that was begun
 	under    []ordered
 	steward  *Steward
-	releases map[string]*Release
+	releases map[string]*release.Release
 }
 
 // ordered is an order under way, and who is told of its end.
@@ -36,29 +37,31 @@ type ordered struct {
 var workers = []cluster.WorkerID{"w1", "w2", "w3"}
 
 func newWorld(counts map[string]int) *world {
-	w := &world{now: time.Unix(1e9, 0), machines: map[string]*Standing{}, obeyed: map[cluster.WorkerID]cluster.Term{},
-		steward: NewSteward(cluster.Term{}), releases: map[string]*Release{}}
+	w := &world{now: time.Unix(1e9, 0), machines: map[string]*release.Standing{},
+		obeyed:  map[cluster.WorkerID]cluster.Term{},
+		steward: NewSteward(cluster.Term{}), releases: map[string]*release.Release{}}
 	w.deploy("one", counts)
 	return w
 }
 
 // deploy has a release wanted whose machines run an image.
 func (w *world) deploy(image string, counts map[string]int) {
-	r := &Release{Schema: Schema}
+	r := &release.Release{Schema: release.Schema}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		r.Groups = append(r.Groups, Group{Name: name, Replicas: counts[name], Config: &machine.Config{Image: image}})
+		r.Groups = append(r.Groups, release.Group{Name: name, Replicas: counts[name],
+			Config: &machine.Config{Image: image}})
 	}
-	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	w.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 }
 
 // follow has something else wanted. r is a release to deploy; nil: none.
-func (w *world) follow(c Change, r *Release) {
+func (w *world) follow(c release.Change, r *release.Release) {
 	old, p := w.want.Head, w.want.Progress
 	if r != nil {
 		w.releases[r.ID()] = r
 	}
 	c.At = w.now
-	var before *Release
+	var before *release.Release
 	if old != nil {
 		before = w.releases[old.InForce(p).Release]
 	}
@@ -80,15 +83,15 @@ func (w *world) follow(c Change, r *Release) {
 }
 
 func (w *world) scale(group string, n int) {
-	w.follow(Change{Counts: map[string]int{group: n}, Why: WhyScale}, nil)
+	w.follow(release.Change{Counts: map[string]int{group: n}, Why: release.WhyScale}, nil)
 }
 
 // restart has all machines restarted.
 func (w *world) restart() {
-	w.follow(Change{Restart: true, Why: WhyRestart}, nil)
+	w.follow(release.Change{Restart: true, Why: release.WhyRestart}, nil)
 }
 
-func (w *world) standing() (out []Standing) {
+func (w *world) standing() (out []release.Standing) {
 	for _, id := range slices.Sorted(maps.Keys(w.machines)) {
 		out = append(out, *w.machines[id])
 	}
@@ -129,7 +132,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 	in := w.want.Head.InForce(w.want.Progress)
 	r := w.releases[in.Release]
 	g := r.Group(o.Replica.Group)
-	held := slices.ContainsFunc(w.want.Held, func(h Held) bool { return h.Machine == o.Machine })
+	held := slices.ContainsFunc(w.want.Held, func(h release.Held) bool { return h.Machine == o.Machine })
 	first := g != nil && g.Update != nil && strings.HasSuffix(o.Why, "goes first")
 	if m := w.machines[o.Machine]; m == nil || held || !settled(m) || first {
 		return
@@ -146,7 +149,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 	}
 	for _, m := range w.machines {
 		removed := w.machines[o.Machine] // of twins that are not up either may go
-		if m.ID != o.Machine && m.slot() == o.Slot() && (settled(m) || m.Spec == removed.Spec && !removed.Ready) {
+		if m.ID != o.Machine && m.Slot() == o.Slot() && (settled(m) || m.Spec == removed.Spec && !removed.Ready) {
 			return
 		}
 	}
@@ -185,7 +188,7 @@ func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
 	m := w.machines[o.Machine]
 	switch {
 	case o.Verb == Make && m == nil:
-		w.machines[o.Machine] = &Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at,
+		w.machines[o.Machine] = &release.Standing{ID: o.Machine, Instance: "i", Replica: o.Replica, Worker: at,
 			State: machine.Started, Cordoned: o.Apart}
 		if o.Asleep {
 			w.machines[o.Machine].State, w.machines[o.Machine].Rests = machine.Created, true
@@ -228,21 +231,21 @@ func (w *world) settle(t failer) {
 
 // check fails where not each slot that is wanted has one machine, as it is to be, and there are no others.
 func (w *world) check(t failer) {
-	want := map[Slot]string{}
+	want := map[release.Slot]string{}
 	in := w.want.Head.InForce(w.want.Progress)
 	r := w.releases[in.Release]
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		spec := r.Spec(g, in.Restarted)
 		for _, index := range WantedSlots(g.Name, spec, w.want.Head.Wanted(g, w.want.Scaled), w.standing()) {
-			want[Slot{g.Name, index}] = spec
+			want[release.Slot{Group: g.Name, Index: index}] = spec
 		}
 	}
 	for _, m := range w.machines {
-		if want[m.slot()] != m.Spec || !m.Ready {
-			t.Fatalf("%v stands for %v: %+v", m.ID, m.slot(), *m)
+		if want[m.Slot()] != m.Spec || !m.Ready {
+			t.Fatalf("%v stands for %v: %+v", m.ID, m.Slot(), *m)
 		}
-		delete(want, m.slot())
+		delete(want, m.Slot())
 	}
 	if len(want) > 0 {
 		t.Fatalf("nothing stands for %v", want)
@@ -330,7 +333,7 @@ func TestEpochsGrow(t *testing.T) {
 	}
 	w.end(0, refused, "w1")
 	w.now = w.now.Add(time.Minute)
-	w.steward.slot(Slot{"web", 0}).epoch = FirstEpoch(w.steward.office.term) + 1<<epochBits - 1
+	w.steward.slot(release.Slot{Group: "web", Index: 0}).epoch = FirstEpoch(w.steward.office.term) + 1<<epochBits - 1
 	before := w.steward.office.term
 	n := w.step(t)
 	if len(n.Orders) != 1 || w.steward.office.term.Compare(before) <= 0 || n.Orders[0].Replica.Epoch <= newest {
@@ -366,73 +369,90 @@ func TestStewardsOfOneNumber(t *testing.T) {
 func TestStep(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	spec := w.want.Release.Spec(&w.want.Release.Groups[0], 0)
-	up := Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
+	up := release.Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
 		Replica: machine.Replica{Group: "web", Spec: spec, Epoch: 4096}}
-	with := func(f func(*Standing)) Standing {
+	with := func(f func(*release.Standing)) release.Standing {
 		m := up
 		f(&m)
 		return m
 	}
-	silent := func(d time.Duration) Standing {
-		return with(func(m *Standing) { m.ID, m.Unheard, m.Ready, m.Silent = "silent", true, false, w.now.Add(-d) })
+	silent := func(d time.Duration) release.Standing {
+		return with(func(m *release.Standing) {
+			m.ID, m.Unheard, m.Ready, m.Silent = "silent", true, false,
+				w.now.Add(-d)
+		})
 	}
 	for _, tt := range []struct {
 		name     string
-		standing []Standing
+		standing []release.Standing
 		want     string
 	}{
 		{"nothing stands", nil, "make"},
-		{"it stands", []Standing{up}, ""},
-		{"it is coming", []Standing{with(func(m *Standing) { m.State, m.Ready = machine.Starting, false })}, ""},
-		{"it rests", []Standing{with(func(m *Standing) {
+		{"it stands", []release.Standing{up}, ""},
+		{"it is coming", []release.Standing{with(func(m *release.Standing) {
+			m.State, m.Ready = machine.Starting,
+				false
+		})}, ""},
+		{"it rests", []release.Standing{with(func(m *release.Standing) {
 			m.State, m.Ready, m.Rests = machine.Suspended, false, true
 		})}, ""},
-		{"it is down, and nobody asked for that", []Standing{with(func(m *Standing) {
+		{"it is down, and nobody asked for that", []release.Standing{with(func(m *release.Standing) {
 			m.State, m.Ready = machine.Stopped, false
 		})}, "start a"},
-		{"it was made, and no request can start it", []Standing{with(func(m *Standing) {
+		{"it was made, and no request can start it", []release.Standing{with(func(m *release.Standing) {
 			m.State, m.Ready, m.Rests = machine.Created, false, true
 		})}, "start a"},
-		{"it died", []Standing{with(func(m *Standing) { m.State, m.Ready, m.Died = machine.Stopped, false, true })},
+		{"it died", []release.Standing{with(func(m *release.Standing) {
+			m.State, m.Ready, m.Died = machine.Stopped,
+				false, true
+		})},
 			"start a"},
-		{"it goes", []Standing{with(func(m *Standing) { m.State = machine.Destroying })}, "make"},
-		{"its worker is silent", []Standing{silent(2 * time.Second)}, ""},
-		{"its worker is silent for long", []Standing{silent(DefaultLostAfter)}, "make"},
-		{"its worker is silent, and another stands", []Standing{silent(time.Hour), up}, ""},
-		{"one too many", []Standing{up, with(func(m *Standing) { m.ID, m.Index = "b", 1 })}, "remove b"},
-		{"of a group that is no more", []Standing{up, with(func(m *Standing) { m.ID, m.Group = "b", "old" })},
+		{"it goes", []release.Standing{with(func(m *release.Standing) { m.State = machine.Destroying })}, "make"},
+		{"its worker is silent", []release.Standing{silent(2 * time.Second)}, ""},
+		{"its worker is silent for long", []release.Standing{silent(release.DefaultLostAfter)}, "make"},
+		{"its worker is silent, and another stands", []release.Standing{silent(time.Hour), up}, ""},
+		{"one too many", []release.Standing{up, with(func(m *release.Standing) { m.ID, m.Index = "b", 1 })},
 			"remove b"},
-		{"twins: the older stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }), up}, "remove b"},
-		{"twins: the ready one stays", []Standing{with(func(m *Standing) { m.ID, m.Epoch = "b", 4097 }),
-			with(func(m *Standing) { m.Ready = false })}, "remove a"},
-		{"it dies again and again", []Standing{with(func(m *Standing) {
+		{"of a group that is no more", []release.Standing{up, with(func(m *release.Standing) {
+			m.ID, m.Group = "b",
+				"old"
+		})},
+			"remove b"},
+		{"twins: the older stays", []release.Standing{with(func(m *release.Standing) { m.ID, m.Epoch = "b", 4097 }),
+			up}, "remove b"},
+		{"twins: the ready one stays", []release.Standing{with(func(m *release.Standing) { m.ID, m.Epoch = "b", 4097 }),
+			with(func(m *release.Standing) { m.Ready = false })}, "remove a"},
+		{"it dies again and again", []release.Standing{with(func(m *release.Standing) {
 			m.State, m.Ready, m.Loops = machine.Restarting, false, true
 		})}, "hold a"},
-		{"it did, and is up", []Standing{with(func(m *Standing) { m.Loops = true })}, ""},
-		{"it is held, and not down", []Standing{with(func(m *Standing) { m.ID, m.Ready = "held", false })},
+		{"it did, and is up", []release.Standing{with(func(m *release.Standing) { m.Loops = true })}, ""},
+		{"it is held, and not down", []release.Standing{with(func(m *release.Standing) {
+			m.ID, m.Ready = "held",
+				false
+		})},
 			"hold held"},
-		{"it is held", []Standing{with(func(m *Standing) {
+		{"it is held", []release.Standing{with(func(m *release.Standing) {
 			m.ID, m.Ready, m.State, m.Cordoned, m.Loops = "held", false, machine.Stopped, true, true
 		})}, ""},
-		{"of another release", []Standing{with(func(m *Standing) { m.Spec = "old" })}, "make"},
-		{"of another release, and not up", []Standing{
-			with(func(m *Standing) { m.Spec, m.Ready = "old", false })}, "make"},
-		{"the new one is not up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
-			with(func(m *Standing) { m.ID, m.Ready = "b", false })}, ""},
-		{"the new one is up", []Standing{with(func(m *Standing) { m.Spec = "old" }),
-			with(func(m *Standing) { m.ID = "b" })}, "remove a"},
-		{"the new one is not up, the old one died", []Standing{
-			with(func(m *Standing) { m.Spec, m.Died, m.State = "old", true, machine.Stopped }),
-			with(func(m *Standing) { m.ID, m.Ready = "b", false })}, "start a"},
+		{"of another release", []release.Standing{with(func(m *release.Standing) { m.Spec = "old" })}, "make"},
+		{"of another release, and not up", []release.Standing{
+			with(func(m *release.Standing) { m.Spec, m.Ready = "old", false })}, "make"},
+		{"the new one is not up", []release.Standing{with(func(m *release.Standing) { m.Spec = "old" }),
+			with(func(m *release.Standing) { m.ID, m.Ready = "b", false })}, ""},
+		{"the new one is up", []release.Standing{with(func(m *release.Standing) { m.Spec = "old" }),
+			with(func(m *release.Standing) { m.ID = "b" })}, "remove a"},
+		{"the new one is not up, the old one died", []release.Standing{
+			with(func(m *release.Standing) { m.Spec, m.Died, m.State = "old", true, machine.Stopped }),
+			with(func(m *release.Standing) { m.ID, m.Ready = "b", false })}, "start a"},
 	} {
 		s := NewSteward(cluster.Term{})
 		s.Begin(cluster.Term{Number: 1, Member: "m"})
 		want := w.want
-		want.Held = []Held{{Machine: "held", Group: "web", Why: "it dies", Since: w.now, At: w.now}}
-		want.Progress = Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: Done}
+		want.Held = []release.Held{{Machine: "held", Group: "web", Why: "it dies", Since: w.now, At: w.now}}
+		want.Progress = release.Progress{Rollout: want.Head.Rollout, Release: want.Head.Release, State: release.Done}
 		for i := range tt.standing {
 			if tt.standing[i].Ready {
-				s.machine(tt.standing[i].ID).up = w.now.Add(-watchFor)
+				s.machine(tt.standing[i].ID).up = w.now.Add(-(&release.Group{}).MinUp())
 			}
 		}
 		n := s.Step(w.now, &want, tt.standing)
@@ -468,7 +488,7 @@ func TestWhatFailsIsTriedLater(t *testing.T) {
 		w.end(0, refused, "w1")
 		n = w.step(t)
 		if told := w.want.Unmade; (len(told) > 0) != (len(waits) > 0) ||
-			len(told) > 0 && told[0] != (Failure{Group: "web", Why: "no"}) {
+			len(told) > 0 && told[0] != (release.Failure{Group: "web", Why: "no"}) {
 			t.Errorf("after %d refusals %+v is told", len(waits)+1, told)
 		}
 		if len(n.Orders) != 0 || !n.Busy {
@@ -509,91 +529,5 @@ func TestAReleaseThatDoesNotComeUp(t *testing.T) {
 	}
 	if old != 5 || len(w.machines) != 7 {
 		t.Errorf("%d of the old release are up, of %d", old, len(w.machines))
-	}
-}
-
-// TestLost: what becomes of a slot whose worker is silent is the group's choice, and which machine stays when it is heard.
-func TestLost(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	mount := []machine.Mount{{Name: "data", Path: "/data"}}
-	after := &machine.Duration{Duration: time.Minute}
-	for _, tt := range []struct {
-		name   string
-		group  Group
-		usual  time.Duration // Want.LostAfter
-		silent time.Duration
-		want   string // of the steward while the worker is silent
-		gone   string // the machine that is removed when it is heard again
-	}{
-		{"no word", Group{}, 0, 4 * time.Second, "make", "new"},
-		{"replace", Group{OnLost: Replace}, 0, 4 * time.Second, "make", "new"},
-		{"fenced", Group{OnLost: Fenced}, 0, 4 * time.Second, "make", "old"},
-		{"never", Group{OnLost: Never}, 0, time.Hour, "", "new"},
-		{"a volume", Group{Config: &machine.Config{Image: "i", Mounts: mount}}, 0, time.Hour, "", "new"},
-		{"pace wan", Group{}, 10 * time.Second, 9 * time.Second, "", "new"},
-		{"pace wan, over", Group{}, 10 * time.Second, 10 * time.Second, "make", "new"},
-		{"pace wan, and a word", Group{LostAfter: after}, 10 * time.Second, 59 * time.Second, "", "new"},
-		{"it stops", Group{StopAfter: &machine.Duration{Duration: 2 * time.Second}}, 0, 3 * time.Second, "make", "new"},
-		{"it stops late", Group{Single: true, StopAfter: after}, 0, time.Hour, "", "new"},
-		{"single", Group{Single: true}, 0, time.Hour, "", "new"},
-		{"later", Group{LostAfter: after}, 0, 59 * time.Second, "", "new"},
-		{"later, over", Group{LostAfter: after}, 0, time.Minute, "make", "new"},
-	} {
-		g := tt.group
-		g.Name, g.Replicas = "web", 1
-		if g.Config == nil {
-			g.Config = &machine.Config{Image: "i"}
-		}
-		r := &Release{Schema: Schema, Groups: []Group{g}}
-		if err := r.Check(); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		want := &Want{App: "a", Release: r, LostAfter: tt.usual, Head: next(t, nil, Change{Release: r.ID()}, r, nil)}
-		old := Standing{ID: "old", Worker: "w1", State: machine.Started, Unheard: true, Silent: now.Add(-tt.silent),
-			Replica: machine.Replica{Group: "web", Epoch: 4096, Spec: g.spec(0, nil, 0)}}
-		look := func(standing ...Standing) (got string) {
-			s := NewSteward(cluster.Term{})
-			s.Begin(cluster.Term{Number: 2, Member: "m"})
-			n := s.Step(now, want, standing)
-			if n.Tell {
-				seen := *want
-				seen.Progress = n.Progress
-				n = s.Step(now, &seen, standing)
-			}
-			for _, o := range n.Orders {
-				got += string(o.Verb)
-				if o.Verb == Remove {
-					got += " " + o.Machine
-				}
-			}
-			return got
-		}
-		if got := look(old); got != tt.want {
-			t.Errorf("%s: %q while the worker is silent, want %q", tt.name, got, tt.want)
-		}
-		younger := old
-		old.Unheard, old.Ready = false, true
-		younger.ID, younger.Epoch, younger.Unheard, younger.Ready = "new", 8192, false, true
-		if got := look(old, younger); got != "remove "+tt.gone {
-			t.Errorf("%s: %q once it is heard, want %s to be removed", tt.name, got, tt.gone)
-		}
-	}
-	for name, g := range map[string]Group{
-		"a word":                    {OnLost: "perhaps"},
-		"no time":                   {LostAfter: &machine.Duration{}},
-		"a stop too late":           {StopAfter: &machine.Duration{Duration: 2*time.Second + 1}},
-		"a stop too late for wan":   {LostAfter: after, StopAfter: after},
-		"a stop at once":            {OnLost: Never, StopAfter: &machine.Duration{}},
-		"a single that is replaced": {Single: true, OnLost: Replace},
-		"a single that is fenced":   {Single: true, OnLost: Fenced},
-		"two of a single":           {Single: true, Replicas: 2},
-		"a volume that is replaced": {OnLost: Replace, Config: &machine.Config{Image: "i", Mounts: mount}},
-	} {
-		if g.Name = "web"; g.Config == nil {
-			g.Config = &machine.Config{Image: "i"}
-		}
-		if err := (&Release{Schema: Schema, Groups: []Group{g}}).Check(); !fault.Is(err, fault.Invalid) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

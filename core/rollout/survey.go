@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -17,23 +18,23 @@ type survey struct {
 
 // view is a slot as one look finds it.
 type view struct {
-	slot       Slot
-	of, others []*Standing // as it is to be, the one that stays first; and otherwise
+	slot       release.Slot
+	of, others []*release.Standing // as it is to be, the one that stays first; and otherwise
 	making     bool
-	ok         bool     // the first of them is of use
-	failure    *Failure // why it is not, and will not be
+	ok         bool             // the first of them is of use
+	failure    *release.Failure // why it is not, and will not be
 }
 
 // does returns what is to become of a slot, in the end and as far as others let it: its machine stays, another takes its
 // place, or there is none. The steward does this, and a plan says it.
-func (v *view) does() Does {
+func (v *view) does() release.Does {
 	switch {
 	case len(v.of) > 0:
-		return Keep
+		return release.Keep
 	case len(v.others) > 0:
-		return Renew
+		return release.Renew
 	}
-	return Create
+	return release.Create
 }
 
 // fresh reports whether the slot has what it is to have, or is about to.
@@ -69,8 +70,8 @@ func (l *look) surveyGroups() (out []*survey, fails []failure) {
 			v := &s.views[i]
 			l.noteWait(v, s.goal)
 			if v.failure = l.failing(v, s.goal); v.failure != nil {
-				v.failure.Why = fault.Clip(v.failure.Why, maxReason)
-				fails = append(fails, failure{*v.failure, s.goal.group.onFailure()})
+				v.failure.Why = fault.Clip(v.failure.Why, release.MaxReason)
+				fails = append(fails, failure{*v.failure, s.goal.group.OnFailure()})
 			}
 			l.enterView(v, s)
 		}
@@ -103,7 +104,7 @@ func (a *aim) inOrder() (out []string) {
 func (l *look) viewSlots(s *survey) {
 	to, b := s.goal, &s.budget
 	for _, index := range to.slots {
-		v := view{slot: Slot{to.group.Name, index}}
+		v := view{slot: release.Slot{Group: to.group.Name, Index: index}}
 		v.of, v.others = l.split(v.slot, to)
 		v.making = l.memory.makes(v.slot, to.spec)
 		if len(v.of) > 0 {
@@ -116,7 +117,7 @@ func (l *look) viewSlots(s *survey) {
 	for i := range s.views {
 		v := &s.views[i]
 		v.ok = len(v.of) > 0 && l.counts(v.of[0], to.group, len(v.others) > 0) &&
-			(b.proven || !l.course.wakes() || !v.of[0].asleep() || !to.changed)
+			(b.proven || !l.course.wakes() || !v.of[0].Asleep() || !to.changed)
 	}
 	b.ready = true
 }
@@ -124,11 +125,11 @@ func (l *look) viewSlots(s *survey) {
 // enterView counts a slot in its group's budget.
 func (l *look) enterView(v *view, s *survey) {
 	b, unfilled := &s.budget, l.unfilled(v, s.goal)
-	b.judging = b.judging || v.failure == nil && (v.making || len(v.of) > 0 && !v.of[0].asleep())
+	b.judging = b.judging || v.failure == nil && (v.making || len(v.of) > 0 && !v.of[0].Asleep())
 	if v.fresh() {
 		b.news++
 	}
-	if v.failure == nil || s.goal.group.onFailure() != GoOn {
+	if v.failure == nil || s.goal.group.OnFailure() != release.GoOn {
 		b.more += max(0, v.machines()-1)
 		if !slices.ContainsFunc(v.of, l.ofUse) && !slices.ContainsFunc(v.others, l.ofUse) && !unfilled {
 			b.none++
@@ -151,6 +152,6 @@ func (l *look) noteWait(v *view, to *side) {
 }
 
 // unwanted lists the slots that have machines and are not wanted, in order.
-func (l *look) unwanted() []Slot {
-	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(l.seen.by), Slot.Compare), l.aim.wants)
+func (l *look) unwanted() []release.Slot {
+	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(l.seen.by), release.Slot.Compare), l.aim.wants)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 )
 
 // Bounds of suspicion.
@@ -20,7 +21,7 @@ const (
 
 // Blamed reports whether a release is at fault for what dies again and again: machines of one group that are held are at
 // two workers or more. at returns the worker of a machine, "" for one that does not count.
-func Blamed(held []Held, at func(machine string) cluster.WorkerID) bool {
+func Blamed(held []release.Held, at func(machine string) cluster.WorkerID) bool {
 	workers := map[cluster.WorkerID]bool{}
 	for _, h := range held {
 		if w := at(h.Machine); w != "" {
@@ -40,7 +41,7 @@ type Suspect struct {
 // of such a service some machine of another worker is ready, and none dies so. cordoned are those that take nothing new
 // for this reason already, of so many workers that there are: no more are returned than make a tenth of them, so that
 // nothing that all releases have in common can shut all workers.
-func Suspects(now time.Time, services map[string][]Standing, workers int,
+func Suspects(now time.Time, services map[string][]release.Standing, workers int,
 	cordoned map[cluster.WorkerID]bool) (out []Suspect) {
 	dying := map[cluster.WorkerID][]string{}
 	for app, list := range services {
@@ -65,7 +66,7 @@ func Suspects(now time.Time, services map[string][]Standing, workers int,
 
 // diesAt returns the one worker at which machines of a service die again and again, while others are ready elsewhere; ""
 // where there is none.
-func diesAt(now time.Time, list []Standing) (at cluster.WorkerID) {
+func diesAt(now time.Time, list []release.Standing) (at cluster.WorkerID) {
 	well := false
 	for i := range list {
 		m := &list[i]
@@ -80,7 +81,7 @@ func diesAt(now time.Time, list []Standing) (at cluster.WorkerID) {
 			well = true
 		}
 	}
-	if !well || slices.ContainsFunc(list, func(m Standing) bool { return m.Ready && m.Worker == at }) {
+	if !well || slices.ContainsFunc(list, func(m release.Standing) bool { return m.Ready && m.Worker == at }) {
 		return ""
 	}
 	return at

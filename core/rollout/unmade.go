@@ -4,13 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of what is told of replicas that no machine could be made for.
 const (
-	maxUnmade    = 8
-	maxUnmadeWhy = 240 // bytes
 	// A reason that changes while the replicas stay the same is told no more often: how much room is free is in many.
 	unmadeEvery = time.Minute
 	// tellTries is how often a machine must have been refused in a row: the first refusal may be over in a moment.
@@ -19,9 +17,9 @@ const (
 
 // tellUnmade has those replicas told that have no machine since none could be made, and why the newest try failed: nobody
 // can see that from the machines. It returns those of which that is written.
-func (l *look) tellUnmade(d *docket) []Failure {
+func (l *look) tellUnmade(d *docket) []release.Failure {
 	list := l.findUnmade()
-	same := slices.EqualFunc(list, l.want.Unmade, func(a, b Failure) bool {
+	same := slices.EqualFunc(list, l.want.Unmade, func(a, b release.Failure) bool {
 		return a.Group == b.Group && a.Index == b.Index
 	})
 	if slices.Equal(list, l.want.Unmade) || same && l.clock.waits(l.memory.reasoned.Add(unmadeEvery)) || !d.begun() {
@@ -32,14 +30,14 @@ func (l *look) tellUnmade(d *docket) []Failure {
 }
 
 // findUnmade lists the replicas that have no machine since none could be made, with the reason of the newest try.
-func (l *look) findUnmade() (list []Failure) {
+func (l *look) findUnmade() (list []release.Failure) {
 	for slot, w := range l.memory.slots {
 		if !l.isUnmade(slot, w) {
 			continue
 		}
-		f := Failure{Group: slot.Group, Index: slot.Index, Why: fault.Clip(w.why.Error(), maxUnmadeWhy)}
+		f := release.Failure{Group: slot.Group, Index: slot.Index, Why: fault.Clip(w.why.Error(), release.MaxUnmadeWhy)}
 		if uncertain(w.why) { // that says less than what is told of the try before
-			at := slices.IndexFunc(l.want.Unmade, func(x Failure) bool {
+			at := slices.IndexFunc(l.want.Unmade, func(x release.Failure) bool {
 				return x.Group == f.Group && x.Index == f.Index
 			})
 			if at < 0 {
@@ -49,29 +47,17 @@ func (l *look) findUnmade() (list []Failure) {
 		}
 		list = append(list, f)
 	}
-	slices.SortFunc(list, func(a, b Failure) int {
-		return Slot{a.Group, a.Index}.Compare(Slot{b.Group, b.Index})
+	slices.SortFunc(list, func(a, b release.Failure) int {
+		return release.Slot{Group: a.Group, Index: a.Index}.Compare(release.Slot{Group: b.Group, Index: b.Index})
 	})
-	return list[:min(len(list), maxUnmade)]
+	return list[:min(len(list), release.MaxUnmade)]
 }
 
 // isUnmade reports whether a slot has no machine as it is to be, since none could be made.
-func (l *look) isUnmade(slot Slot, w *slotWork) bool {
+func (l *look) isUnmade(slot release.Slot, w *slotWork) bool {
 	to := l.aim.goal[slot.Group]
 	return to != nil && w.why != nil && w.spec == to.spec && l.aim.wants(slot) && w.failures >= tellTries &&
-		!slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool {
-			return m.Spec == to.spec && !(l.leaves(m) && to.group.movable())
+		!slices.ContainsFunc(l.seen.by[slot], func(m *release.Standing) bool {
+			return m.Spec == to.spec && !(l.leaves(m) && to.group.Movable())
 		})
-}
-
-func checkUnmade(list []Failure) error {
-	ok := len(list) <= maxUnmade
-	for _, f := range list {
-		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= maxUnmadeWhy
-	}
-	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a service tells of at most %d replicas that have no machine, with "+
-			"reasons of at most %d bytes", maxUnmade, maxUnmadeWhy)
-	}
-	return nil
 }

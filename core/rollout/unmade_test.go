@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -46,7 +47,7 @@ func TestAnImageThatNobodyHas(t *testing.T) {
 	if said != "the registry does not have it" {
 		t.Errorf("it says %q", said)
 	}
-	if err := (&Tenure{Unmade: make([]Failure, maxUnmade+1)}).Check(); err == nil {
+	if err := (&release.Tenure{Unmade: make([]release.Failure, release.MaxUnmade+1)}).Check(); err == nil {
 		t.Error("a tenure may tell of any number")
 	}
 }
@@ -56,9 +57,10 @@ func TestAnImageThatNobodyHas(t *testing.T) {
 func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)
-	r := &Release{Schema: Schema, Groups: []Group{{Name: "web", Replicas: 1, Config: &machine.Config{Image: "next"},
-		Update: &Update{Deadline: during(yieldFor / 2)}}}}
-	w.follow(Change{Release: r.ID(), Why: WhyDeploy}, r)
+	r := &release.Release{Schema: release.Schema, Groups: []release.Group{{Name: "web", Replicas: 1,
+		Config: &machine.Config{Image: "next"},
+		Update: &release.Update{Deadline: during(yieldFor / 2)}}}}
+	w.follow(release.Change{Release: r.ID(), Why: release.WhyDeploy}, r)
 	rival := cluster.WorkerID("n")
 	for cluster.Steward([]cluster.WorkerID{"m", rival}, w.want.App) != rival {
 		rival += "n"
@@ -88,7 +90,7 @@ func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
 		}
 		w.now = w.now.Add(time.Second)
 	}
-	if p := w.want.Progress; p.Undo || p.State != Done || len(w.machines) != 1 {
+	if p := w.want.Progress; p.Undo || p.State != release.Done || len(w.machines) != 1 {
 		t.Errorf("%v later: %+v, %d machines", w.now.Sub(began), p, len(w.machines))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -36,13 +37,13 @@ func (n claim) conflicts(o claim) bool {
 
 // claims lists what a machine of the group needs for itself. Of ports they are those for which its order is stop-first: who says
 // start-first has workers on which they are free.
-func (g *Group) claims() (out []claim) {
+func claimsOf(g *release.Group) (out []claim) {
 	for _, m := range g.Config.Mounts {
 		if name := cmp.Or(m.Volume, m.Name); name != "" {
 			out = append(out, claim{volume: name})
 		}
 	}
-	if g.Order() != StopFirst {
+	if g.Order() != release.StopFirst {
 		return out
 	}
 	for _, port := range g.Config.HostPorts() {
@@ -51,13 +52,13 @@ func (g *Group) claims() (out []claim) {
 	return out
 }
 
-func (g *Group) has(n claim) bool { return slices.ContainsFunc(g.claims(), n.conflicts) }
+func claims(g *release.Group, n claim) bool { return slices.ContainsFunc(claimsOf(g), n.conflicts) }
 
 // free reports whether a slot's machine can be made as far as machines go that are to go: where one has what it needs, that one
 // goes first. Of those that need a port as many change places at once as may lack a machine.
 func (g *groupLook) free(v *view, to *side) bool {
 	l, w, b := g.look, g.look.memory.slot(v.slot), &g.budget
-	for _, n := range to.group.claims() {
+	for _, n := range claimsOf(to.group) {
 		if n.volume == "" && w.took != "" && !l.stands(w.took) {
 			continue // the port that it had is free
 		}
@@ -67,7 +68,7 @@ func (g *groupLook) free(v *view, to *side) bool {
 		}
 		w.begin(to.spec, l.clock.now)
 		if w.took == "" {
-			if _, none := to.group.surge(to.n); n.volume == "" && b.taking >= max(1, none) {
+			if _, none := to.group.Surge(to.n); n.volume == "" && b.taking >= max(1, none) {
 				return false
 			}
 			b.taking++
@@ -82,17 +83,17 @@ func (g *groupLook) free(v *view, to *side) bool {
 
 // stands reports whether there is a machine that is kept up, as far as is known.
 func (l *look) stands(id string) bool {
-	return !l.memory.removed(l.clock.now, id) && slices.ContainsFunc(l.seen.kept, func(m Standing) bool {
+	return !l.memory.removed(l.clock.now, id) && slices.ContainsFunc(l.seen.kept, func(m release.Standing) bool {
 		return m.ID == id && m.State != machine.Destroyed
 	})
 }
 
 // holder returns a machine that has what a slot of another group needs, and that is to go or is to be without, of several first
 // the one that already goes for it; nil: there is none.
-func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
-	for _, slot := range slices.SortedFunc(maps.Keys(l.seen.by), Slot.Compare) {
+func (l *look) holder(of release.Slot, n claim, goes string) (has *release.Standing) {
+	for _, slot := range slices.SortedFunc(maps.Keys(l.seen.by), release.Slot.Compare) {
 		to := l.aim.goal[slot.Group]
-		if slot.Group == of.Group || to != nil && to.has[slot.Index] && to.group.has(n) {
+		if slot.Group == of.Group || to != nil && to.has[slot.Index] && claims(to.group, n) {
 			continue // both are to have it, which the workers refuse
 		}
 		for _, m := range l.seen.by[slot] {
@@ -115,13 +116,13 @@ func (l *look) holder(of Slot, n claim, goes string) (has *Standing) {
 }
 
 // hasClaim reports whether a machine has what only one can have, as its release says.
-func (a *aim) hasClaim(m *Standing, n claim) bool {
+func (a *aim) hasClaim(m *release.Standing, n claim) bool {
 	g := a.specs[m.Spec]
-	return g != nil && g.has(n)
+	return g != nil && claims(g, n)
 }
 
 // goesFor reports whether a machine goes for another slot of a group.
-func (s *Steward) goesFor(m *Standing, than Slot) bool {
+func (s *Steward) goesFor(m *release.Standing, than release.Slot) bool {
 	for slot, w := range s.slots {
 		if slot.Group == than.Group && slot != than && w.took == m.ID {
 			return true
@@ -132,10 +133,10 @@ func (s *Steward) goesFor(m *Standing, than Slot) bool {
 
 // given reports whether a slot of another group has, or is about to have, what a machine as it was before needs.
 func (l *look) given(of *side) bool {
-	for _, n := range of.group.claims() {
+	for _, n := range claimsOf(of.group) {
 		for name, to := range l.aim.goal {
-			if name != of.group.Name && to.group.has(n) && slices.ContainsFunc(to.slots, func(index int) bool {
-				return l.takes(Slot{name, index}, to.spec)
+			if name != of.group.Name && claims(to.group, n) && slices.ContainsFunc(to.slots, func(index int) bool {
+				return l.takes(release.Slot{Group: name, Index: index}, to.spec)
 			}) {
 				return true
 			}
@@ -145,8 +146,8 @@ func (l *look) given(of *side) bool {
 }
 
 // takes reports whether a slot has a machine of a spec, or is about to.
-func (l *look) takes(slot Slot, spec string) bool {
+func (l *look) takes(slot release.Slot, spec string) bool {
 	w := l.memory.slots[slot]
 	return w != nil && (w.took != "" || w.makes(spec)) ||
-		slices.ContainsFunc(l.seen.by[slot], func(m *Standing) bool { return m.Spec == spec })
+		slices.ContainsFunc(l.seen.by[slot], func(m *release.Standing) bool { return m.Spec == spec })
 }

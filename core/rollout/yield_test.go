@@ -9,37 +9,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
 // holding is a group whose machine has volumes.
-func holding(name string, volumes ...string) Group {
+func holding(name string, volumes ...string) release.Group {
 	c := &machine.Config{Image: good}
 	for _, v := range volumes {
 		c.Mounts = append(c.Mounts, machine.Mount{Volume: v, Path: "/" + v})
 	}
-	return Group{Name: name, Replicas: 1, Config: c, Update: &Update{MinUp: during(3 * time.Second)}}
+	return release.Group{Name: name, Replicas: 1, Config: c, Update: &release.Update{MinUp: during(3 * time.Second)}}
 }
 
 // serving is a group of machines with a port of their worker, of which there is one.
-func serving(name string, n, port int) Group {
-	return Group{Name: name, Replicas: n, Config: &machine.Config{Image: good, Network: &machine.Network{
-		Publish: []machine.Publish{{HostPort: port, Port: 80}}}}, Update: &Update{MinUp: during(3 * time.Second)}}
+func serving(name string, n, port int) release.Group {
+	return release.Group{Name: name, Replicas: n, Config: &machine.Config{Image: good, Network: &machine.Network{
+		Publish: []machine.Publish{{HostPort: port, Port: 80}}}},
+		Update: &release.Update{MinUp: during(3 * time.Second)}}
 }
 
 // deploy has groups wanted.
-func (r *rig) deploy(groups ...Group) {
-	c, release := deployed(groups, 0)
-	r.follow(c, release)
+func (r *rig) deploy(groups ...release.Group) {
+	c, to := deployed(groups, 0)
+	r.follow(c, to)
 }
 
 // refuse has no machine made that needs a volume which another one has, as a broker would, or more than workers with a port.
 func (r *rig) refuse(o *Order) bool {
 	g := r.releases[o.Replica.Release].Group(o.Replica.Group)
-	for _, n := range g.claims() {
+	for _, n := range claimsOf(g) {
 		have := 0
 		for _, m := range r.machines {
-			if r.releases[m.Release].Group(m.Group).has(n) {
+			if claims(r.releases[m.Release].Group(m.Group), n) {
 				have++
 			}
 		}
@@ -82,28 +84,31 @@ func (r *rig) rolled() (refusals int) {
 // TestWhatAnotherNeedsGoesFirst: a volume or a port that a release gives to another group is free before that one's machine is
 // made, whichever of them has changed, and the plan says so.
 func TestWhatAnotherNeedsGoesFirst(t *testing.T) {
-	after := func(g Group, name string) Group {
+	after := func(g release.Group, name string) release.Group {
 		g.After = []string{name}
 		return g
 	}
 	job := holding("job", "v")
-	job.Cron, job.Update = &Cron{Schedule: "0 3 * * *"}, nil
+	job.Cron, job.Update = &release.Cron{Schedule: "0 3 * * *"}, nil
 	for _, tt := range []struct {
 		name     string
-		from, to []Group
+		from, to []release.Group
 		yields   string // of the plan
 	}{
-		{"another name", []Group{holding("db", "v")}, []Group{holding("data", "v")}, "db/0"},
-		{"a mount moves", []Group{holding("a", "v"), holding("b")}, []Group{holding("a"), holding("b", "v")}, "a/0"},
-		{"to a new group", []Group{holding("b", "v")}, []Group{holding("a", "v"), holding("b")}, "b/0"},
-		{"and waits for it", []Group{holding("a", "v")}, []Group{holding("b", "v"), after(holding("a"), "b")}, "a/0"},
-		{"two change places", []Group{holding("a", "v"), holding("b", "u")},
-			[]Group{holding("a", "u"), holding("b", "v")}, ""},
-		{"and one waits", []Group{holding("a", "v"), holding("b", "u")},
-			[]Group{holding("a", "u"), after(holding("b", "v"), "a")}, ""},
-		{"one of two", []Group{holding("a", "v", "u")}, []Group{holding("a", "v"), holding("b", "u")}, "a/0"},
-		{"a job's turn", []Group{holding("db", "v")}, []Group{job}, ""},
-		{"a port", []Group{serving("db", 3, 5432)}, []Group{serving("data", 3, 5432)}, "db/0"},
+		{"another name", []release.Group{holding("db", "v")}, []release.Group{holding("data", "v")}, "db/0"},
+		{"a mount moves", []release.Group{holding("a", "v"), holding("b")}, []release.Group{holding("a"), holding("b",
+			"v")}, "a/0"},
+		{"to a new group", []release.Group{holding("b", "v")}, []release.Group{holding("a", "v"), holding("b")}, "b/0"},
+		{"and waits for it", []release.Group{holding("a", "v")}, []release.Group{holding("b", "v"),
+			after(holding("a"), "b")}, "a/0"},
+		{"two change places", []release.Group{holding("a", "v"), holding("b", "u")},
+			[]release.Group{holding("a", "u"), holding("b", "v")}, ""},
+		{"and one waits", []release.Group{holding("a", "v"), holding("b", "u")},
+			[]release.Group{holding("a", "u"), after(holding("b", "v"), "a")}, ""},
+		{"one of two", []release.Group{holding("a", "v", "u")}, []release.Group{holding("a", "v"), holding("b", "u")},
+			"a/0"},
+		{"a job's turn", []release.Group{holding("db", "v")}, []release.Group{job}, ""},
+		{"a port", []release.Group{serving("db", 3, 5432)}, []release.Group{serving("data", 3, 5432)}, "db/0"},
 	} {
 		r := newRig(t, 1, tt.from[0], true)
 		r.deploy(tt.from...)
@@ -128,8 +133,8 @@ func TestWhatAnotherNeedsGoesFirst(t *testing.T) {
 }
 
 // stands fails where the rollout is not done, or not each group has its machines.
-func (r *rig) stands(name string, groups []Group) {
-	if p := r.want.Progress; p.State != Done || p.Undo {
+func (r *rig) stands(name string, groups []release.Group) {
+	if p := r.want.Progress; p.State != release.Done || p.Undo {
 		r.t.Fatalf("%s: %+v", name, p)
 	}
 	wanted := 0
@@ -151,7 +156,7 @@ func (r *rig) stands(name string, groups []Group) {
 // TestOneAtATimeYieldsItsPort: of several machines of a group that gets another name one at a time lacks its port, or as many as
 // may.
 func TestOneAtATimeYieldsItsPort(t *testing.T) {
-	for most, update := range map[int]Update{1: {}, 2: {MaxUnavailable: "2"}} {
+	for most, update := range map[int]release.Update{1: {}, 2: {MaxUnavailable: "2"}} {
 		update.MinUp = during(3 * time.Second)
 		r := newRig(t, 1, serving("db", 3, 5432), true)
 		r.rest()
@@ -170,13 +175,13 @@ func TestOneAtATimeYieldsItsPort(t *testing.T) {
 			}
 		}
 		r.rest()
-		r.stands("a port", []Group{to})
+		r.stands("a port", []release.Group{to})
 	}
 }
 
 // TestAReleaseThatTookWhatAnotherHadIsUndone: what went first comes back, and has what it had.
 func TestAReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
-	for _, to := range [][]Group{{holding("data", "v")}, {holding("db"), holding("data", "v")}} {
+	for _, to := range [][]release.Group{{holding("data", "v")}, {holding("db"), holding("data", "v")}} {
 		r := newRig(t, 1, holding("db", "v"), true)
 		r.rest()
 		for i := range to {
@@ -186,7 +191,7 @@ func TestAReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
 		}
 		r.deploy(to...)
 		r.rolled()
-		if p := r.want.Progress; p.State != Done || !p.Undo || len(r.machines) != 1 {
+		if p := r.want.Progress; p.State != release.Done || !p.Undo || len(r.machines) != 1 {
 			r.t.Fatalf("%+v: %v", p, r.standing())
 		}
 		for _, m := range r.machines {
@@ -214,7 +219,7 @@ func TestVolumesChangeHands(t *testing.T) {
 					has[name] = []string{}
 				}
 			}
-			var groups []Group
+			var groups []release.Group
 			for _, name := range slices.Sorted(maps.Keys(has)) {
 				g := holding(name, has[name]...)
 				if len(groups) > 0 && rnd.IntN(3) == 0 {

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
 )
 
 // An edit is a change of a group that has no room for its first step; "" where it would change nothing.
-type edit func(g *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
+type edit func(g *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
 
 // edits are those that are tried, the smaller first.
 func edits() [][]edit {
@@ -19,7 +20,7 @@ func edits() [][]edit {
 }
 
 // higherBand lets a group that names no band push out what ranks lower.
-func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
+func higherBand(g *release.Group, _ *release.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
 	var s machine.Scheduling
 	if g.Scheduling != nil {
 		s = *g.Scheduling
@@ -33,8 +34,8 @@ func higherBand(g *rollout.Group, _ *rollout.Update, _ *groupTrial, _ *rollout.G
 }
 
 // lessSurge has as many machines beside older ones as have room.
-func lessSurge(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
-	gradual := p.Strategy == rollout.Rolling || p.Strategy == rollout.Canary
+func lessSurge(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	gradual := p.Strategy == release.Rolling || p.Strategy == release.Canary
 	if x.besidePlaced == 0 || x.besidePlaced == x.beside || !gradual {
 		return ""
 	}
@@ -43,22 +44,22 @@ func lessSurge(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.Gr
 }
 
 // stopFirst has no machine beside an older one.
-func stopFirst(_ *rollout.Group, u *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
-	if x.beside == 0 || p.Order == rollout.StopFirst {
+func stopFirst(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
+	if x.beside == 0 || p.Order == release.StopFirst {
 		return ""
 	}
 	text := "update.order = \"stop-first\""
-	if p.Strategy == rollout.BlueGreen {
-		text, u.Strategy = "update.strategy = \"rolling\", "+text, rollout.Rolling
+	if p.Strategy == release.BlueGreen {
+		text, u.Strategy = "update.strategy = \"rolling\", "+text, release.Rolling
 	}
-	if u.Order, u.MaxSurge = rollout.StopFirst, ""; p.Group.Update != nil && p.Group.Update.MaxSurge != "" {
+	if u.Order, u.MaxSurge = release.StopFirst, ""; p.Group.Update != nil && p.Group.Update.MaxSurge != "" {
 		text += " without max_surge"
 	}
 	return text
 }
 
 // fewer has as many replicas as have room.
-func fewer(g *rollout.Group, _ *rollout.Update, x *groupTrial, p *rollout.GroupPlan) string {
+func fewer(g *release.Group, _ *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
 	n := p.Wanted - x.news + x.newsPlaced
 	if x.news == x.newsPlaced || n < 1 {
 		return ""
@@ -69,7 +70,7 @@ func fewer(g *rollout.Group, _ *rollout.Update, x *groupTrial, p *rollout.GroupP
 
 // help returns the smallest change of the groups without room by which the release would fit now; none where none that
 // is known does.
-func help(of *rollout.Release, t *trial, foresee func(*rollout.Release) (*trial, error)) (out []api.PlanHelp) {
+func help(of *release.Release, t *trial, foresee func(*release.Release) (*trial, error)) (out []api.PlanHelp) {
 	for _, list := range edits() {
 		next := *of
 		next.Groups = slices.Clone(of.Groups)
@@ -80,7 +81,7 @@ func help(of *rollout.Release, t *trial, foresee func(*rollout.Release) (*trial,
 			if x.fits == api.FitsNow {
 				continue
 			}
-			var u rollout.Update
+			var u release.Update
 			if g.Update != nil {
 				u = *g.Update
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -23,7 +23,7 @@ func (a *Releases) List(app string) (out api.ReleaseList, err error) {
 			At: e.At, Failed: e.Failed, Groups: []api.ReleaseGroup{}}
 		if e.Body != nil {
 			x.Note = e.Body.Note
-			h := rollout.Head{Counts: e.Counts}
+			h := release.Head{Counts: e.Counts}
 			for i := range e.Body.Groups {
 				g := &e.Body.Groups[i]
 				one := api.ReleaseGroup{Name: g.Name, Wanted: h.Count(g), Image: g.Config.Image}

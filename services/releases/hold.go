@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/market"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -21,12 +21,12 @@ const (
 
 // hold has workers hold the room of the machines that a release makes first. A worker that has the room no more makes the
 // release not fit, and nothing is held. Room that is there only once older machines are gone is not held. nil: none is.
-func (a *Releases) hold(ctx context.Context, t *trial) *rollout.Booking {
+func (a *Releases) hold(ctx context.Context, t *trial) *release.Booking {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
-	booking := &rollout.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
+	booking := &release.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
 		At: map[string]cluster.WorkerID{}}
-	slots := slices.DeleteFunc(t.first(), func(slot rollout.Slot) bool {
+	slots := slices.DeleteFunc(t.first(), func(slot release.Slot) bool {
 		return t.lateVolumes(slot.Group) // the volumes take some of that room first
 	})
 	held, errs := make([]bool, len(slots)), make([]error, len(slots))
@@ -60,10 +60,10 @@ func (a *Releases) hold(ctx context.Context, t *trial) *rollout.Booking {
 
 // first lists the slots that the first step makes machines for, in the order in which a steward makes them, at most as many
 // as it orders at once.
-func (t *trial) first() (out []rollout.Slot) {
+func (t *trial) first() (out []release.Slot) {
 	for i := range t.plan.First {
 		slot := t.plan.First[i].Slot()
-		if t.made[slot] != nil && !slices.Contains(out, slot) && len(out) < rollout.MaxBooked {
+		if t.made[slot] != nil && !slices.Contains(out, slot) && len(out) < release.MaxBooked {
 			out = append(out, slot)
 		}
 	}
@@ -81,7 +81,7 @@ func (t *trial) lateVolumes(group string) bool {
 }
 
 // giveBack ends holds, as far as their workers can be asked; the others end by themselves.
-func (a *Releases) giveBack(ctx context.Context, booking *rollout.Booking) {
+func (a *Releases) giveBack(ctx context.Context, booking *release.Booking) {
 	for slot, worker := range booking.At {
 		_ = a.Broker.Release(ctx, worker, booking.Token+"/"+slot)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/image"
@@ -30,7 +30,7 @@ const pinTime = 10 * time.Second
 // pin has each group of a release name its image with the digest that its name means now, so that all machines of the
 // release are of the same one. It returns the names of those images that were taken as they are on this host. ask allows
 // that registries are asked: who may only read may not have this host connect to whatever address a name has.
-func (a *Releases) pin(ctx context.Context, r *rollout.Release, ask bool) (here []string, err error) {
+func (a *Releases) pin(ctx context.Context, r *release.Release, ask bool) (here []string, err error) {
 	if a.Images == nil {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -22,7 +23,7 @@ func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, er
 	if m.Replica == nil || m.Replica.Run != "" || plan {
 		return out, nil
 	}
-	_, err := a.want(by, m.App, []rollout.MoveTo{{Machine: m.ID}})
+	_, err := a.want(by, m.App, []release.MoveTo{{Machine: m.ID}})
 	if fault.CodeOf(err) == "no_service" {
 		err = nil
 	}
@@ -30,13 +31,13 @@ func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, er
 }
 
 // want has machines of a service be at other workers.
-func (a *Releases) want(by, app string, moves []rollout.MoveTo) (*rollout.Head, error) {
+func (a *Releases) want(by, app string, moves []release.MoveTo) (*release.Head, error) {
 	known := a.Directory.Fleet.Snapshot()
 	stands := func(id string) bool {
 		_, there := known.Machine(id)
 		return there
 	}
-	h, _, err := a.Catalog.Change(app, rollout.Change{Why: rollout.WhyMove, Moves: moves, Stands: stands, By: by,
+	h, _, err := a.Catalog.Change(app, release.Change{Why: release.WhyMove, Moves: moves, Stands: stands, By: by,
 		At: time.Now()})
 	return h, err
 }
@@ -64,13 +65,13 @@ func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *ap
 	if out.Begun, out.Planned = !move.Plan, move.Plan; move.Plan {
 		return out, nil
 	}
-	_, err := a.want(by, m.App, []rollout.MoveTo{{Machine: m.ID, Group: m.Replica.Group, Index: m.Replica.Index,
+	_, err := a.want(by, m.App, []release.MoveTo{{Machine: m.ID, Group: m.Replica.Group, Index: m.Replica.Index,
 		To: move.To}})
 	return out, err
 }
 
 // staysText says why the machine of a replica cannot go to another worker; "": it can.
-func staysText(m *machine.Machine, wanted *rollout.Release) string {
+func staysText(m *machine.Machine, wanted *release.Release) string {
 	switch {
 	case m.Replica.Run != "":
 		return "it runs once, and ends by itself"
@@ -101,9 +102,9 @@ func (a *Releases) Rebalancing(app string) (api.Rebalancing, error) {
 		}
 	}
 	slices.SortFunc(out.Moves, func(x, y api.ReplicaMove) int {
-		return rollout.Slot{Group: x.Group, Index: x.Index}.Compare(rollout.Slot{Group: y.Group, Index: y.Index})
+		return release.Slot{Group: x.Group, Index: x.Index}.Compare(release.Slot{Group: y.Group, Index: y.Index})
 	})
-	out.Moves = out.Moves[:min(len(out.Moves), rollout.MaxMoves)]
+	out.Moves = out.Moves[:min(len(out.Moves), release.MaxMoves)]
 	return out, nil
 }
 
@@ -112,9 +113,9 @@ func (a *Releases) Rebalance(app, by string) (out api.Rebalancing, err error) {
 	if out, err = a.Rebalancing(app); err != nil || len(out.Moves) == 0 {
 		return out, err
 	}
-	moves := make([]rollout.MoveTo, len(out.Moves))
+	moves := make([]release.MoveTo, len(out.Moves))
 	for i, m := range out.Moves {
-		moves[i] = rollout.MoveTo{Machine: m.Machine, Group: m.Group, Index: m.Index, To: m.To}
+		moves[i] = release.MoveTo{Machine: m.Machine, Group: m.Group, Index: m.Index, To: m.To}
 	}
 	h, err := a.want(by, out.App, moves)
 	if err != nil {
@@ -127,7 +128,7 @@ func (a *Releases) Rebalance(app, by string) (out api.Rebalancing, err error) {
 
 // unevenness is which machines of a service would be better at which other workers.
 type unevenness struct {
-	standing []rollout.Standing          // where machines are once those that are on their way have come
+	standing []release.Standing          // where machines are once those that are on their way have come
 	better   map[string]cluster.WorkerID // by the machine's id
 	at       map[groupAt]int             // machines
 }
@@ -152,7 +153,7 @@ func (a *Releases) uneven(s *catalog.Service) unevenness {
 	for i := range wanted.Groups {
 		g := &wanted.Groups[i]
 		n := s.Head.Wanted(g, s.Tenure.Scaled)
-		maps.Copy(u.better, g.Uneven(wanted.Spec(g, restarted), n, u.standing, known.Places()))
+		maps.Copy(u.better, rollout.Uneven(g, wanted.Spec(g, restarted), n, u.standing, known.Places()))
 	}
 	return u
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/decision"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/store/catalog"
 )
 
@@ -16,36 +16,36 @@ import (
 // while; else it changes nothing. The app need not be there.
 func (a *Releases) Plan(ctx context.Context, app *catalog.App, in *api.NewRelease, by Asker,
 	hold bool) (out api.ReleasePlan, err error) {
-	release, un, here, err := a.release(ctx, app, in, by)
+	made, un, here, err := a.release(ctx, app, in, by)
 	if err != nil {
 		return out, err
 	}
-	foresee := func(release *rollout.Release) (*trial, error) {
-		s, err := a.Catalog.Foresee(app.Name, rollout.Change{Why: rollout.WhyDeploy, New: release, Parent: in.Parent,
+	foresee := func(made *release.Release) (*trial, error) {
+		s, err := a.Catalog.Foresee(app.Name, release.Change{Why: release.WhyDeploy, New: made, Parent: in.Parent,
 			By: by.Name, At: time.Now()})
 		if err != nil {
 			return nil, err
 		}
 		return a.try(ctx, &s, un), nil
 	}
-	t, err := foresee(release)
+	t, err := foresee(made)
 	if err != nil {
 		return out, err
 	}
-	held := (*rollout.Booking)(nil)
+	held := (*release.Booking)(nil)
 	for tries := 1; hold && t.fits() == api.FitsNow; tries++ {
 		if held = a.hold(ctx, t); t.fits() == api.FitsNow || tries == holdTries {
 			break
 		}
-		if t, err = foresee(release); err != nil { // the worker that refused has said what it has
+		if t, err = foresee(made); err != nil { // the worker that refused has said what it has
 			return out, err
 		}
 	}
 	out = t.answer(app.Name)
 	out.Held, out.ImagesHere, out.Volumes = held, here, un.plan()
-	out.Warnings = release.Warnings(app.Name)
+	out.Warnings = made.Warnings(app.Name)
 	if out.Fits == api.FitsLater {
-		out.Help = append(out.Help, help(release, t, foresee)...)
+		out.Help = append(out.Help, help(made, t, foresee)...)
 	}
 	return out, nil
 }
@@ -83,7 +83,7 @@ func (t *trial) answer(app string) api.ReleasePlan {
 			Failing: append([]decision.Group{}, x.failing...), Replicas: []api.PlannedReplica{}}
 		for _, r := range g.Replicas {
 			b := api.PlannedReplica{Index: r.Slot.Index, Does: r.Does, Machine: r.Machine, Worker: r.Worker, Why: r.Why}
-			if to := t.made[r.Slot]; to != nil && r.Does != rollout.Keep && r.Does != rollout.Destroy {
+			if to := t.made[r.Slot]; to != nil && r.Does != release.Keep && r.Does != release.Destroy {
 				b.To = to.Worker
 			}
 			a.Replicas = append(a.Replicas, b)

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
@@ -36,8 +36,8 @@ type Releases struct {
 type Catalog interface {
 	App(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
-	Change(app string, want rollout.Change) (h *rollout.Head, renewed []string, err error)
-	Foresee(app string, want rollout.Change) (catalog.Service, error)
+	Change(app string, want release.Change) (h *release.Head, renewed []string, err error)
+	Foresee(app string, want release.Change) (catalog.Service, error)
 	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
 		now time.Time) (catalog.Service, []string, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
@@ -65,11 +65,11 @@ type Asker struct {
 // Deploy makes a release of an app, and has it wanted from now on.
 func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRelease,
 	by Asker) (made api.ReleaseMade, err error) {
-	release, un, here, err := a.release(ctx, app, in, by)
+	next, un, here, err := a.release(ctx, app, in, by)
 	if err != nil {
 		return made, err
 	}
-	want := rollout.Change{Why: rollout.WhyDeploy, New: release, Parent: in.Parent, By: by.Name, At: time.Now(),
+	want := release.Change{Why: release.WhyDeploy, New: next, Parent: in.Parent, By: by.Name, At: time.Now(),
 		Booking: in.Held}
 	volumes, err := a.makeVolumes(ctx, app, &want, un)
 	if err != nil {
@@ -80,15 +80,15 @@ func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRele
 		return made, err
 	}
 	return api.ReleaseMade{Release: h.Release, Head: HeadAnswer(h), ImagesHere: here, Volumes: volumes,
-		Warnings: release.Warnings(app.Name)}, nil
+		Warnings: next.Warnings(app.Name)}, nil
 }
 
 // Change has a service changed as want says, which is no deploy: of a rollback want.Release may be as Find takes it.
-func (a *Releases) Change(app string, want rollout.Change) (out api.RolledBack, err error) {
+func (a *Releases) Change(app string, want release.Change) (out api.RolledBack, err error) {
 	switch {
-	case want.Why == rollout.WhyScale && len(want.Counts) == 0:
+	case want.Why == release.WhyScale && len(want.Counts) == 0:
 		return out, fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
-	case want.Why == rollout.WhyBack && want.Release != "":
+	case want.Why == release.WhyBack && want.Release != "":
 		e, err := a.Find(app, want.Release)
 		if err != nil {
 			return out, err
@@ -106,13 +106,13 @@ func (a *Releases) Change(app string, want rollout.Change) (out api.RolledBack, 
 // digests and its volumes with their ids. here are images of which this host's was taken, un the volumes that are to be
 // made.
 func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRelease,
-	by Asker) (release *rollout.Release, un unmade, here []string, err error) {
+	by Asker) (made *release.Release, un unmade, here []string, err error) {
 	if un, err = a.nameVolumes(ctx, app.Name, in); err != nil {
 		return nil, nil, nil, err
 	}
-	release = &rollout.Release{Schema: rollout.Schema, Note: in.Note}
+	made = &release.Release{Schema: release.Schema, Note: in.Note}
 	if len(in.ReleaseCommand) > 0 {
-		release.Command = &rollout.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
+		made.Command = &release.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
 		return nil, nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout "+
@@ -123,25 +123,25 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 			return nil, nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
 				fault.Clip(cmp.Or(g.Name, `""`), 80))
 		}
-		release.Groups = append(release.Groups, rollout.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
+		made.Groups = append(made.Groups, release.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
 			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
 			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
 			Cron: g.Cron})
 	}
-	here, err = a.pin(ctx, release, by.Deploys)
-	return release, un, here, err
+	here, err = a.pin(ctx, made, by.Deploys)
+	return made, un, here, err
 }
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
 // or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
-func onLost(app *catalog.App, g *api.NewGroup) rollout.OnLost {
+func onLost(app *catalog.App, g *api.NewGroup) release.OnLost {
 	switch {
 	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
-		return rollout.OnLost(g.OnLost)
+		return release.OnLost(g.OnLost)
 	case app.Disconnect == catalog.DisconnectFast:
-		return rollout.Replace
+		return release.Replace
 	}
-	return rollout.OnLost(app.Disconnect) // never, fenced and "" are the same words
+	return release.OnLost(app.Disconnect) // never, fenced and "" are the same words
 }
 
 // group fills in a group of a release, and says what of it cannot be honoured, as of a machine's create.
@@ -161,7 +161,7 @@ func (a *Releases) group(app string, g *api.NewGroup) error {
 }
 
 // HeadAnswer tells of a head.
-func HeadAnswer(h *rollout.Head) api.Head {
+func HeadAnswer(h *release.Head) api.Head {
 	out := api.Head{ID: h.ID(), Number: h.Number, Parent: h.Parent, Release: h.Release, Counts: h.Counts, Why: h.Why,
 		By: h.By, At: h.At, Paused: h.Paused, Promoted: h.Promoted}
 	if out.Counts == nil {

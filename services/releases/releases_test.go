@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -16,10 +16,10 @@ func TestOnLost(t *testing.T) {
 	for _, x := range []struct {
 		app, group string
 		mounts     []machine.Mount
-		want       rollout.OnLost
+		want       release.OnLost
 	}{
-		{"", "", nil, ""}, {"fast", "", nil, rollout.Replace}, {"fenced", "", nil, rollout.Fenced},
-		{"never", "", nil, rollout.Never}, {"fast", "never", nil, rollout.Never}, {"fast", "", mounts, ""},
+		{"", "", nil, ""}, {"fast", "", nil, release.Replace}, {"fenced", "", nil, release.Fenced},
+		{"never", "", nil, release.Never}, {"fast", "never", nil, release.Never}, {"fast", "", mounts, ""},
 	} {
 		app := catalog.App{Disconnect: x.app}
 		g := api.NewGroup{OnLost: x.group, Config: &machine.Config{Mounts: x.mounts}}

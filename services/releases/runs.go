@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -69,7 +70,7 @@ func (a *Releases) jobs(s *catalog.Service) (out []api.JobStatus) {
 			continue
 		}
 		j := api.JobStatus{Group: g.Name, Image: g.Config.Image, Schedule: c.Schedule, Zone: cmp.Or(c.Zone, "UTC"),
-			Overlap: cmp.Or(c.Overlap, rollout.Forbid), Off: s.Head.Count(g) == 0, Runs: []api.JobRun{}}
+			Overlap: cmp.Or(c.Overlap, release.Forbid), Off: s.Head.Count(g) == 0, Runs: []api.JobRun{}}
 		if r, settled := s.Tenure.Runs[g.Name]; settled && !j.Off {
 			j.Skipped = r.Skipped
 			if next := c.Next(r.Time()); !next.IsZero() {
@@ -97,29 +98,29 @@ func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) 
 	if s.Why != nil {
 		return out, s.Why
 	}
-	release, restarted := s.Applied()
-	if release == nil {
+	applied, restarted := s.Applied()
+	if applied == nil {
 		return out, fault.New(fault.Precondition, "command_pending", "the command of the first release of %s has not "+
 			"ended with 0, so no job of it runs yet: \"souk status --app %s\" tells how far it is", app.Name, app.Name)
 	}
-	g, err := job(release, group)
+	g, err := job(applied, group)
 	if err != nil {
 		return out, err
 	}
 	now := time.Now()
-	o := rollout.Order{Replica: machine.Replica{Group: g.Name, Epoch: rollout.Minute(now), Release: release.ID(),
-		Spec: release.Spec(g, restarted), Run: machine.RunTriggered}}
+	o := rollout.Order{Replica: machine.Replica{Group: g.Name, Epoch: release.Minute(now), Release: applied.ID(),
+		Spec: applied.Spec(g, restarted), Run: machine.RunTriggered}}
 	for _, m := range a.runs(app.Name, g.Name) {
 		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
 		x := m.Standing(true, false, time.Time{})
-		if !x.Over() && cmp.Or(g.Cron.Overlap, rollout.Forbid) != rollout.AllowBoth {
+		if !x.Over() && cmp.Or(g.Cron.Overlap, release.Forbid) != release.AllowBoth {
 			return out, fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of "+
 				"it do not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
 				app.Name, m.ID)
 		}
 	}
 	o.Machine = rollout.RunID(app.ID, &o.Replica, cluster.Term{Member: a.Self})
-	placed, err := a.Broker.Place(ctx, broker.Intent{App: app.Name, Launch: o.Launch(release),
+	placed, err := a.Broker.Place(ctx, broker.Intent{App: app.Name, Launch: o.Launch(applied),
 		Replica: &broker.Replica{Replica: o.Replica}})
 	if err != nil {
 		return out, err
@@ -129,7 +130,7 @@ func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) 
 }
 
 // job returns a group that runs at times.
-func job(r *rollout.Release, name string) (*rollout.Group, error) {
+func job(r *release.Release, name string) (*release.Group, error) {
 	if g := r.Group(name); g != nil && g.Cron != nil {
 		return g, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
@@ -26,7 +27,7 @@ func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus,
 	}
 	t := s.Tenure
 	out = api.ServiceStatus{App: app, Groups: []api.GroupStatus{}, Steward: api.ServiceSteward{
-		Member: rollout.StewardOf(s.App.ID, a.Stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
+		Member: release.StewardOf(s.App.ID, a.Stewards(), t), Term: t.Term.Number, By: t.Term.Member, Busy: t.Busy}}
 	if s.Why != nil {
 		out.Why = s.Why.Error()
 	}
@@ -46,7 +47,7 @@ func (a *Releases) Carried() map[string][]api.GroupStatus {
 	members, out := a.Stewards(), map[string][]api.GroupStatus{}
 	for _, app := range a.Catalog.Services() {
 		s, is := a.Catalog.Service(app)
-		if is && s.Head != nil && rollout.StewardOf(s.App.ID, members, s.Tenure) == a.Self {
+		if is && s.Head != nil && release.StewardOf(s.App.ID, members, s.Tenure) == a.Self {
 			out[app] = a.Groups(&s)
 		}
 	}
@@ -127,7 +128,7 @@ func (a *Releases) Groups(s *catalog.Service) (out []api.GroupStatus) {
 }
 
 // autoscale tells of a group that chooses how many machines it has; nil: it does not.
-func (a *Releases) autoscale(s *catalog.Service, g *rollout.Group) *api.AutoscaleStatus {
+func (a *Releases) autoscale(s *catalog.Service, g *release.Group) *api.AutoscaleStatus {
 	by := g.Autoscale
 	if by == nil {
 		return nil
@@ -143,7 +144,7 @@ func (a *Releases) autoscale(s *catalog.Service, g *rollout.Group) *api.Autoscal
 }
 
 // tellUnmade says of each replica of a group that lacks a machine, or has an older one, why none could be made so far.
-func tellUnmade(g *api.GroupStatus, told []rollout.Failure) {
+func tellUnmade(g *api.GroupStatus, told []release.Failure) {
 	for i := range g.Slots {
 		for _, f := range told {
 			if x := &g.Slots[i]; (x.Machine == "" || x.Old || x.To != "") && f.Group == g.Name && f.Index == x.Index {
@@ -154,14 +155,14 @@ func tellUnmade(g *api.GroupStatus, told []rollout.Failure) {
 }
 
 // waits says of each replica of a group that lacks a machine which workers that waits for.
-func (a *Releases) waits(wanted *rollout.Release, g *api.GroupStatus) {
+func (a *Releases) waits(wanted *release.Release, g *api.GroupStatus) {
 	if wanted == nil || wanted.Group(g.Name) == nil {
 		return
 	}
-	silent := wanted.Group(g.Name).Silent(a.Directory.Fleet.Snapshot().Peers())
+	silent := rollout.Silent(wanted.Group(g.Name), a.Directory.Fleet.Snapshot().Peers())
 	for i := range g.Slots {
 		x := &g.Slots[i]
-		slot := rollout.Slot{Group: g.Name, Index: x.Index}
+		slot := release.Slot{Group: g.Name, Index: x.Index}
 		switch {
 		case len(silent) > 0 && x.Machine == "":
 			x.Waits = rollout.Awaits(slot, silent)
@@ -172,7 +173,7 @@ func (a *Releases) waits(wanted *rollout.Release, g *api.GroupStatus) {
 }
 
 // blamed reports whether the machines of a group that are held say that its release is at fault.
-func blamed(g *api.GroupStatus, held []rollout.Held) bool {
+func blamed(g *api.GroupStatus, held []release.Held) bool {
 	at := map[string]cluster.WorkerID{}
 	for _, x := range g.Slots {
 		if !x.Old {
@@ -182,13 +183,13 @@ func blamed(g *api.GroupStatus, held []rollout.Held) bool {
 	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
 }
 
-// asleep reports whether a machine is down and may be; see rollout.Standing.
+// asleep reports whether a machine is down and may be; see release.Standing.
 func asleep(m *fleet.Machine) bool {
 	return m.Rests && !m.Died && slices.Contains(resting, m.State)
 }
 
 // heldText says why a machine is held, and when it is tried again.
-func heldText(h *rollout.Held, now time.Time) string {
+func heldText(h *release.Held, now time.Time) string {
 	if wait := h.Until().Sub(now); wait > 0 {
 		return fmt.Sprintf("%s; it is tried again in %v", h.Why, wait.Round(time.Second))
 	}
@@ -209,7 +210,7 @@ func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
 		if !x.Ready {
 			x.Unfit = m.Unfit
 		}
-		if i := slices.IndexFunc(s.Tenure.Held, func(h rollout.Held) bool { return h.Machine == m.ID }); i >= 0 {
+		if i := slices.IndexFunc(s.Tenure.Held, func(h release.Held) bool { return h.Machine == m.ID }); i >= 0 {
 			x.Held = heldText(&s.Tenure.Held[i], time.Now())
 		}
 		if s.Head != nil {

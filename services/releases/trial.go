@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -22,7 +23,7 @@ import (
 type trial struct {
 	plan   rollout.Plan
 	groups map[string]*groupTrial
-	made   map[rollout.Slot]*broker.Trial // where the next machine of a slot goes
+	made   map[release.Slot]*broker.Trial // where the next machine of a slot goes
 	cost   float64                        // credits an hour
 	runs   runTrial
 	unmade unmade // volumes that are to be made first
@@ -64,8 +65,8 @@ func (x *groupTrial) refused(why string) {
 // again for the groups that come after it.
 func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
 	known := a.Directory.Fleet.Snapshot()
-	t := &trial{groups: map[string]*groupTrial{}, made: map[rollout.Slot]*broker.Trial{}, unmade: un}
-	want := s.Want(cmp.Or(s.App.ID, s.App.Name))
+	t := &trial{groups: map[string]*groupTrial{}, made: map[release.Slot]*broker.Trial{}, unmade: un}
+	want := rollout.WantOf(&s.Service, cmp.Or(s.App.ID, s.App.Name))
 	want.LostAfter, want.Workers, want.Places = a.LostAfter, known.Peers(), known.Places()
 	want.Unmade, want.Runs = nil, nil // of earlier tries and runs a plan says nothing
 	t.plan = rollout.Foresee(time.Now(), want, known.Standing(s.App.Name))
@@ -76,8 +77,8 @@ func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *tria
 			stage.TakeOut(ctx, s.App.Name, o.Machine)
 		}
 	}
-	var visit func(g *rollout.Group)
-	visit = func(g *rollout.Group) {
+	var visit func(g *release.Group)
+	visit = func(g *release.Group) {
 		if t.groups[g.Name] != nil {
 			return
 		}
@@ -134,7 +135,7 @@ func worse(a, b api.Fit) api.Fit {
 // place places the first step of a group: what it lacks, then what is made beside older ones.
 func (t *trial) place(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, group string) {
 	var news, besides []*rollout.Order
-	first := map[rollout.Slot]bool{} // their machines go first
+	first := map[release.Slot]bool{} // their machines go first
 	for i := range t.plan.First {
 		switch o := &t.plan.First[i]; {
 		case o.Replica.Group != group:
@@ -157,7 +158,7 @@ func (t *trial) place(ctx context.Context, stage *broker.Rehearsal, s *catalog.S
 }
 
 // has reports whether a replica has a machine.
-func (t *trial) has(slot rollout.Slot) bool {
+func (t *trial) has(slot release.Slot) bool {
 	return slices.ContainsFunc(t.plan.Groups, func(g rollout.GroupPlan) bool {
 		return g.Name == slot.Group && slices.ContainsFunc(g.Replicas,
 			func(r rollout.ReplicaPlan) bool { return r.Slot == slot && r.Machine != "" })

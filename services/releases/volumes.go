@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
@@ -179,7 +180,7 @@ func (n *naming) mounted(group, name string) string {
 }
 
 // makeVolumes makes the volumes that a release mounts and that are not there, each where a machine of its group has room.
-func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *rollout.Change,
+func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *release.Change,
 	un unmade) (made []api.ReleaseVolume, err error) {
 	if len(un) == 0 {
 		return nil, nil
@@ -191,11 +192,11 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *roll
 	if err != nil {
 		return nil, err
 	}
-	release := want.New
-	s := catalog.Service{App: *app, Service: rollout.Service{App: app.Name, Release: release}}
+	next := want.New
+	s := catalog.Service{App: *app, Service: release.Service{App: app.Name, Release: next}}
 	stage, left := a.Broker.Rehearse(ctx), un
-	for i := range release.Groups {
-		g := &release.Groups[i]
+	for i := range next.Groups {
+		g := &next.Groups[i]
 		if !left.of(g.Config) {
 			continue
 		}
@@ -230,7 +231,7 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *roll
 
 // placeGroup returns the worker that has room for a machine of a group and the volumes that it lacks, once the group's
 // machines are gone: a volume has one machine.
-func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *rollout.Group,
+func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *release.Group,
 	un unmade) (cluster.WorkerID, error) {
 	for _, m := range a.Directory.Fleet.Snapshot().Standing(s.App.Name) {
 		if m.Replica.Group == g.Name {

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/core/rollout"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
@@ -24,7 +25,7 @@ func (a *Releases) Why(ctx context.Context, app string) (out api.ServiceWhy, err
 	if err != nil {
 		return out, err
 	}
-	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]rollout.Standing{},
+	x := explainer{a: a, of: &s, machines: map[string]*machine.Machine{}, standing: map[string]release.Standing{},
 		lacks: map[string]lack{}, uneven: a.uneven(&s)}
 	for _, m := range list {
 		x.machines[m.ID] = m.Machine
@@ -53,7 +54,7 @@ type explainer struct {
 	a        *Releases
 	of       *catalog.Service
 	machines map[string]*machine.Machine // by id, as their workers tell of them
-	standing map[string]rollout.Standing // by id
+	standing map[string]release.Standing // by id
 	lacks    map[string]lack             // by group
 	uneven   unevenness
 }
@@ -153,7 +154,7 @@ var resting = []machine.State{machine.Created, machine.Stopped, machine.Suspende
 // replaced adds why a machine is not replaced yet, where its successor is made first and has no room.
 func (x *explainer) replaced(ctx context.Context, group string, out *api.ReplicaWhy) {
 	wanted, _ := x.of.InForce()
-	if g := wanted.Group(group); g == nil || g.Order() != rollout.StartFirst {
+	if g := wanted.Group(group); g == nil || g.Order() != release.StartFirst {
 		return
 	}
 	if next := x.lack(ctx, group); !next.fits {
@@ -183,7 +184,7 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 	case slot.Extra && (slot.Old || slot.Ready):
 		out.Why = "another machine stands for the replica, so it goes"
 	case slot.Old:
-		out.Why = "it is to be replaced by one of release " + rollout.Short(x.target())
+		out.Why = "it is to be replaced by one of release " + release.Short(x.target())
 	case seen.Died:
 		out.Why, out.Help = "its program ended by itself, and it is started again: "+seen.Ended, []string{logs}
 	case !slot.Ready && slot.State == machine.Started:

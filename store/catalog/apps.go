@@ -177,7 +177,7 @@ func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error
 }
 
 // What is to become of an app's replicas on a worker that cannot be heard, where the release does not say it
-// (rollout.Group.OnLost). The worker that is cut off goes on with them in any case. Machines that are no replicas are
+// (release.Group.OnLost). The worker that is cut off goes on with them in any case. Machines that are no replicas are
 // waited for.
 const (
 	DisconnectFast   = "fast"   // others are made as soon as the worker is dead to this member: two may run for a while

@@ -15,7 +15,7 @@ import (
 
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/core/quota"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/store/journal"
 )
@@ -65,10 +65,10 @@ type Catalog struct {
 	choice     *rows[PolicyChoice]
 	namespaces *rows[Namespace]
 	prices     *rows[quota.Price]
-	releases   appRows[rollout.Release]
-	heads      versionedRows[rollout.Head]
-	tenures    *rows[rollout.Tenure]
-	forks      appRows[rollout.Head]
+	releases   appRows[release.Release]
+	heads      versionedRows[release.Head]
+	tenures    *rows[release.Tenure]
+	forks      appRows[release.Head]
 	moves      moves
 	orphans    map[string]bool   // apps that are not here and of which another member has told a head
 	restored   map[string]string // apps of releases that were told again though another member took them out, by key

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -15,7 +15,7 @@ const MaxForks = 20
 // keepImported commits a row that another member wrote. before is the head that stood where the row is one: if neither
 // knew of the other, the one that is replaced is kept as a fork, in the same commit, and told to all. Each member that
 // had it writes the same row.
-func (c *Catalog) keepImported(x change, before *rollout.Head) error {
+func (c *Catalog) keepImported(x change, before *release.Head) error {
 	if x.record.Bucket != bucketHead || before == nil {
 		return c.keep(x)
 	}
@@ -30,8 +30,8 @@ func (c *Catalog) keepImported(x change, before *rollout.Head) error {
 }
 
 // forked returns the changes that keep a head which another replaces, if that one did not follow on it.
-func (c *Catalog) forked(app string, value []byte, before *rollout.Head) []change {
-	var v versioned[rollout.Head]
+func (c *Catalog) forked(app string, value []byte, before *release.Head) []change {
+	var v versioned[release.Head]
 	if v.UnmarshalJSON(value) != nil || v.row == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (c *Catalog) forked(app string, value []byte, before *rollout.Head) []chang
 	}
 	type kept struct {
 		key string
-		h   *rollout.Head
+		h   *release.Head
 	}
 	all := []kept{{key, before}}
 	for _, other := range c.forks.byApp[app] {
@@ -63,14 +63,14 @@ func (c *Catalog) forked(app string, value []byte, before *rollout.Head) []chang
 	return out
 }
 
-func checkHead(key, _ string, h *rollout.Head) error {
+func checkHead(key, _ string, h *release.Head) error {
 	if !machine.ValidLabel(key) {
 		return named(key, appOf(key))
 	}
 	return h.Check()
 }
 
-func checkFork(key, sum string, h *rollout.Head) error {
+func checkFork(key, sum string, h *release.Head) error {
 	if err := namedInApp(key, sum, h.ID()); err != nil {
 		return err
 	}

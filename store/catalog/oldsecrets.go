@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -47,7 +47,7 @@ func (c *Catalog) secretTimes(app string) map[string]time.Time {
 
 // keysOf returns when each secret was set that machines of a release begin with. Of one that an older souk made these are
 // the oldest values that are kept: those that its machines have had.
-func (c *Catalog) keysOf(app string, r *rollout.Release) map[string]time.Time {
+func (c *Catalog) keysOf(app string, r *release.Release) map[string]time.Time {
 	if r.Keys != nil {
 		return r.Keys
 	}
@@ -76,7 +76,7 @@ type pins struct {
 
 // pinnedBy returns the values that must stay for a head; more are releases that are not in the catalog yet. The caller
 // holds write.
-func (c *Catalog) pinnedBy(app string, h *rollout.Head, more ...*rollout.Release) pins {
+func (c *Catalog) pinnedBy(app string, h *release.Head, more ...*release.Release) pins {
 	p := pins{keys: map[string]bool{}}
 	if h == nil {
 		_, there := c.heads.all[app]
@@ -89,7 +89,7 @@ func (c *Catalog) pinnedBy(app string, h *rollout.Head, more ...*rollout.Release
 	}
 	for _, id := range ids {
 		r := c.releases.get(app + "/" + id)
-		if i := slices.IndexFunc(more, func(x *rollout.Release) bool { return x != nil && x.ID() == id }); i >= 0 {
+		if i := slices.IndexFunc(more, func(x *release.Release) bool { return x != nil && x.ID() == id }); i >= 0 {
 			r = more[i]
 		}
 		switch {
@@ -151,7 +151,7 @@ func (c *Catalog) needsOldSecret(key string) bool {
 
 // keyed returns a release of an app with its version of the secrets and the keys that its groups read, out of those that
 // there are. before is what is in force; nil: nothing. A secret that a group names and that is not there is an error.
-func (c *Catalog) keyed(a App, r, before *rollout.Release, keys map[string]time.Time) (*rollout.Release, error) {
+func (c *Catalog) keyed(a App, r, before *release.Release, keys map[string]time.Time) (*release.Release, error) {
 	next, lacking := r.Keyed(keys)
 	next.Secrets = a.Secrets
 	for _, group := range slices.Sorted(maps.Keys(lacking)) {
@@ -212,7 +212,7 @@ func (c *Catalog) keysFor(m *machine.Machine) (keys map[string]time.Time, strict
 	if all, names := machine.Reads(m.Config); m.Replica == nil || h == nil || !all && len(names) == 0 {
 		return c.secretTimes(m.App), false, nil
 	}
-	targets := []rollout.Target{{Release: h.Release, Restarted: h.Restarted}}
+	targets := []release.Target{{Release: h.Release, Restarted: h.Restarted}}
 	if h.Before != nil {
 		targets = append(targets, *h.Before)
 	}
@@ -236,7 +236,7 @@ func (c *Catalog) keysFor(m *machine.Machine) (keys map[string]time.Time, strict
 type Rolled struct {
 	Version uint64        // of the app's secrets
 	Set     []Secret      // those that were set, by name
-	Head    *rollout.Head // that wants the release which was made; nil: none was
+	Head    *release.Head // that wants the release which was made; nil: none was
 	Groups  []string      // that read another secret than before, sorted
 }
 
@@ -278,7 +278,7 @@ func (c *Catalog) ForeseeSecrets(app string, values map[string]*string, by strin
 
 // rolled returns what a change of secrets comes to, and the release that it makes. The caller holds write.
 func (c *Catalog) rolled(app string, values map[string]*string, by string, parent *string,
-	now time.Time) (s setting, out Rolled, made *rollout.Release, err error) {
+	now time.Time) (s setting, out Rolled, made *release.Release, err error) {
 	old, err := c.headFor(app, parent)
 	if err == nil {
 		s, err = c.setSecrets(app, values, now)
@@ -314,7 +314,7 @@ func (c *Catalog) rolled(app string, values map[string]*string, by string, paren
 		return s, out, nil, nil
 	}
 	if made, err = settled(made, by, now); err == nil {
-		out.Head, err = c.following(app, old, made, rollout.Change{Why: rollout.WhySecrets, By: by, At: now})
+		out.Head, err = c.following(app, old, made, release.Change{Why: release.WhySecrets, By: by, At: now})
 	}
 	return s, out, made, err
 }
@@ -322,8 +322,8 @@ func (c *Catalog) rolled(app string, values map[string]*string, by string, paren
 // renewed returns a copy of an earlier release that can be rolled back to, with the newest values of those of its secrets
 // whose own values are erased, and their names. nil: no value is erased, and the release can be used as it is. The caller
 // holds write.
-func (c *Catalog) renewed(app string, h *rollout.Head, r *rollout.Release, by string,
-	now time.Time) (*rollout.Release, []string, error) {
+func (c *Catalog) renewed(app string, h *release.Head, r *release.Release, by string,
+	now time.Time) (*release.Release, []string, error) {
 	a, gone := c.apps.all[app], []string(nil)
 	keys := c.secretTimes(app)
 	switch {

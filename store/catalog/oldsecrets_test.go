@@ -12,18 +12,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
 // readers is a release of three groups: one reads all secrets, one names A, one reads none.
-func readers(note string) *rollout.Release {
-	group := func(name string, p machine.ProcessConfig) rollout.Group {
-		return rollout.Group{Name: name, Replicas: 1,
+func readers(note string) *release.Release {
+	group := func(name string, p machine.ProcessConfig) release.Group {
+		return release.Group{Name: name, Replicas: 1,
 			Config: &machine.Config{Image: "busybox:" + note, Processes: []machine.ProcessConfig{p}}}
 	}
-	return &rollout.Release{Schema: rollout.Schema, Note: note, Groups: []rollout.Group{
+	return &release.Release{Schema: release.Schema, Note: note, Groups: []release.Group{
 		group("all", machine.ProcessConfig{}),
 		group("one", machine.ProcessConfig{Secrets: []machine.SecretRef{{EnvVar: "A"}}}),
 		group("none", machine.ProcessConfig{IgnoreAppSecrets: true})}}
@@ -33,7 +33,7 @@ func readers(note string) *rollout.Release {
 func plain(app string) *machine.Machine { return &machine.Machine{App: app, Config: &machine.Config{}} }
 
 // replica is a machine of a group as a release has it.
-func replica(r *rollout.Release, group string, restarted uint64) *machine.Machine {
+func replica(r *release.Release, group string, restarted uint64) *machine.Machine {
 	g := r.Group(group)
 	return &machine.Machine{App: "shop", Config: g.Config,
 		Replica: &machine.Replica{Group: group, Release: r.ID(), Spec: r.Spec(g, restarted)}}
@@ -48,7 +48,7 @@ type vault struct {
 	values int
 }
 
-func (v *vault) head(t *rapid.T) *rollout.Head {
+func (v *vault) head(t *rapid.T) *release.Head {
 	s, there := v.all[0].Service("shop")
 	if !there || s.Head == nil {
 		t.Fatal("the service is gone")
@@ -109,7 +109,7 @@ func (v *vault) check(t *rapid.T) {
 	for member, c := range v.all {
 		s, _ := c.Service("shop")
 		pinned := map[string]bool{}
-		for _, r := range []*rollout.Release{s.Release, s.Before} {
+		for _, r := range []*release.Release{s.Release, s.Before} {
 			if r == nil {
 				continue
 			}
@@ -165,9 +165,9 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 		any := func(rt *rapid.T) *teller { return rapid.SampledFrom(v.all).Draw(rt, "member") }
 		end := func(rt *rapid.T, undo bool) {
 			h := v.head(rt)
-			p := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done,
+			p := release.Progress{Rollout: h.Rollout, Release: h.Release, State: release.Done,
 				Undo: undo && h.Before != nil}
-			if err := any(rt).SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+			if err := any(rt).SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
 				Progress: p}); err != nil {
 				rt.Fatal(err)
 			}
@@ -294,7 +294,7 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 	}
 	r := readers("1")
 	r.Secrets, r.At = 1, morning
-	h := &rollout.Head{Schema: rollout.Schema, Number: 1, Release: r.ID(), Why: rollout.WhyDeploy, At: morning,
+	h := &release.Head{Schema: release.Schema, Number: 1, Release: r.ID(), Why: release.WhyDeploy, At: morning,
 		Rollout: 1}
 	x.hear(t, told{bucketRelease, "shop/" + r.ID(), encode(r)}, told{bucketHead, "shop", encode(h)})
 	h, err = x.Deploy("shop", readers("2"), "ann", nil, nil, morning)
@@ -305,8 +305,8 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 	if s.Release.Keys != nil || s.Release.Secrets != 1 {
 		t.Fatalf("%+v", s.Release)
 	}
-	done := rollout.Progress{Rollout: h.Rollout, Release: h.Release, State: rollout.Done}
-	tenure := rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}
+	done := release.Progress{Rollout: h.Rollout, Release: h.Release, State: release.Done}
+	tenure := release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}
 	if err := x.SetTenure("shop", tenure); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestTheSecretsOfAnOldersRelease(t *testing.T) {
 		t.Fatalf("%+v, %v", rolled, err)
 	}
 	s, _ = x.Service("shop")
-	for want, r := range map[string]*rollout.Release{"one": s.Before, "two": s.Release} {
+	for want, r := range map[string]*release.Release{"one": s.Before, "two": s.Release} {
 		if got, err := x.OpenSecrets(replica(r, "all", 0)); err != nil || got["A"] != want {
 			t.Errorf("%v, %v, not %s", got, err, want)
 		}
@@ -335,7 +335,7 @@ func TestANamedSecretMustBeThere(t *testing.T) {
 		!strings.Contains(err.Error(), "group one reads the secret A") {
 		t.Fatal(err)
 	}
-	reads := rollout.Change{New: readers("1"), By: "ann", At: morning}
+	reads := release.Change{New: readers("1"), By: "ann", At: morning}
 	if _, err := x.Foresee("nobody", reads); fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestANamedSecretMustBeThere(t *testing.T) {
 		t.Fatal("a refused change is written")
 	}
 	rolled, err := x.RollSecrets("shop", map[string]*string{"B": nil}, "ann", nil, morning)
-	if err != nil || !slices.Equal(rolled.Groups, []string{"all"}) || rolled.Head.Why != rollout.WhySecrets ||
+	if err != nil || !slices.Equal(rolled.Groups, []string{"all"}) || rolled.Head.Why != release.WhySecrets ||
 		rolled.Head.Before != nil && rolled.Head.Before.Release == h.Release {
 		t.Fatalf("%+v, %v", rolled, err)
 	}

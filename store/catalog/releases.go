@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/core/registry"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -23,16 +23,16 @@ const maxHead = registry.MaxPayload - 4<<10
 //
 // Another head than want.Parent is a Conflict, code head_moved; a service that has no release yet is NotFound, code
 // no_service, but for a deploy. If a rollback is to a release of which values of secrets are erased, a copy of it with the
-// newest ones is made instead, and renewed names those secrets. Other errors are those of rollout.Service.Resolve.
-func (c *Catalog) Change(app string, want rollout.Change) (h *rollout.Head, renewed []string, err error) {
+// newest ones is made instead, and renewed names those secrets. Other errors are those of release.Service.Resolve.
+func (c *Catalog) Change(app string, want release.Change) (h *release.Head, renewed []string, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, want.Parent)
 	if err != nil {
 		return nil, nil, err
 	}
-	var made *rollout.Release
-	if want.Why == rollout.WhyDeploy {
+	var made *release.Release
+	if want.Why == release.WhyDeploy {
 		h, made, err = c.deployed(c.apps.all[app], old, &want)
 	} else {
 		h, made, renewed, err = c.followed(app, old, &want)
@@ -45,7 +45,7 @@ func (c *Catalog) Change(app string, want rollout.Change) (h *rollout.Head, rene
 
 // headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
 // beside them any more goes. s is what they change of the app's secrets; nil: nothing. The caller holds write.
-func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *setting) (batch []change) {
+func (c *Catalog) headed(app string, h *release.Head, r *release.Release, s *setting) (batch []change) {
 	if s == nil {
 		s = &setting{}
 	}
@@ -71,7 +71,7 @@ func (c *Catalog) headed(app string, h *rollout.Head, r *rollout.Release, s *set
 }
 
 // deployed returns the release that a deploy makes, and the head that wants it. The caller holds write.
-func (c *Catalog) deployed(a App, old *rollout.Head, want *rollout.Change) (*rollout.Head, *rollout.Release, error) {
+func (c *Catalog) deployed(a App, old *release.Head, want *release.Change) (*release.Head, *release.Release, error) {
 	r, err := c.keyed(a, want.New, c.inForce(a.Name, old), c.secretTimes(a.Name))
 	if err == nil {
 		r, err = settled(r, want.By, want.At)
@@ -79,14 +79,14 @@ func (c *Catalog) deployed(a App, old *rollout.Head, want *rollout.Change) (*rol
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := c.following(a.Name, old, r, rollout.Change{Why: rollout.WhyDeploy, By: want.By, At: want.At,
+	h, err := c.following(a.Name, old, r, release.Change{Why: release.WhyDeploy, By: want.By, At: want.At,
 		Booking: want.Booking})
 	return h, r, err
 }
 
 // following returns the head that wants a new release and follows on old. The caller holds write.
-func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
-	next rollout.Change) (*rollout.Head, error) {
+func (c *Catalog) following(app string, old *release.Head, r *release.Release,
+	next release.Change) (*release.Head, error) {
 	next.Release = r.ID()
 	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
 	if err == nil {
@@ -97,11 +97,11 @@ func (c *Catalog) following(app string, old *rollout.Head, r *rollout.Release,
 
 // Foresee returns the service that there would be after a deploy by Change, which it refuses as that does.
 // It writes nothing. The app need not be there.
-func (c *Catalog) Foresee(app string, want rollout.Change) (Service, error) {
+func (c *Catalog) Foresee(app string, want release.Change) (Service, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	s := Service{App: App{Name: app}, Service: rollout.Service{App: app}}
-	var old *rollout.Head
+	s := Service{App: App{Name: app}, Service: release.Service{App: app}}
+	var old *release.Head
 	var err error
 	if a, there := c.apps.all[app]; there {
 		s.App, s.Tenure = a, c.tenures.all[app]
@@ -122,7 +122,7 @@ func (c *Catalog) Foresee(app string, want rollout.Change) (Service, error) {
 }
 
 // settled returns a release as all members will read it, so that its id is the same for all.
-func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, error) {
+func settled(r *release.Release, by string, now time.Time) (*release.Release, error) {
 	said := *r
 	said.By = cmp.Or(said.By, by)
 	if said.At.IsZero() {
@@ -132,7 +132,7 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 	if err := said.Check(); err != nil {
 		return nil, err
 	}
-	var out rollout.Release
+	var out release.Release
 	if err := json.Unmarshal(encode(said), &out); err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "release", "the release cannot be kept")
 	}
@@ -141,7 +141,7 @@ func settled(r *rollout.Release, by string, now time.Time) (*rollout.Release, er
 
 // followed returns the head that follows on old by a change that is no deploy, old itself where nothing changes; and the
 // release that is made for it, nil for none. The caller holds write.
-func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) (h *rollout.Head, made *rollout.Release,
+func (c *Catalog) followed(app string, old *release.Head, want *release.Change) (h *release.Head, made *release.Release,
 	renewed []string, err error) {
 	if old == nil {
 		return nil, nil, nil, NoService(app)
@@ -152,7 +152,7 @@ func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if reflect.DeepEqual(to, rollout.Change{}) {
+	if reflect.DeepEqual(to, release.Change{}) {
 		return old, nil, nil, nil
 	}
 	to.By, to.At = want.By, want.At
@@ -164,7 +164,7 @@ func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) 
 	if r == nil {
 		return nil, nil, nil, c.noRelease(app, aim)
 	}
-	if want.Why == rollout.WhyBack {
+	if want.Why == release.WhyBack {
 		if made, renewed, err = c.renewed(app, old, r, want.By, want.At); err != nil {
 			return nil, nil, nil, err
 		}
@@ -185,7 +185,7 @@ func (c *Catalog) followed(app string, old *rollout.Head, want *rollout.Change) 
 
 // inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is
 // none, or it is not here. The caller holds write.
-func (c *Catalog) inForce(app string, h *rollout.Head) *rollout.Release {
+func (c *Catalog) inForce(app string, h *release.Head) *release.Release {
 	if h == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (c *Catalog) inForce(app string, h *rollout.Head) *rollout.Release {
 }
 
 // headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.
-func (c *Catalog) headFor(app string, parent *string) (*rollout.Head, error) {
+func (c *Catalog) headFor(app string, parent *string) (*release.Head, error) {
 	a, there := c.apps.all[app]
 	if !there || a.Deleting {
 		return nil, NoApp()
@@ -206,7 +206,7 @@ func (c *Catalog) headFor(app string, parent *string) (*rollout.Head, error) {
 }
 
 // checkParent refuses to follow on another head than the caller has seen.
-func checkParent(app string, h *rollout.Head, parent *string) error {
+func checkParent(app string, h *release.Head, parent *string) error {
 	switch {
 	case parent == nil || h == nil && *parent == "" || h != nil && *parent == h.ID():
 		return nil
@@ -217,7 +217,7 @@ func checkParent(app string, h *rollout.Head, parent *string) error {
 	}
 	return fault.New(fault.Conflict, "head_moved",
 		"the service %s has changed: number %d (%s of release %s) was written by %s at %s; read it again, then repeat "+
-			"what is still wanted", app, h.Number, h.Why, rollout.Short(h.Release), cmp.Or(h.By, "somebody"),
+			"what is still wanted", app, h.Number, h.Why, release.Short(h.Release), cmp.Or(h.By, "somebody"),
 		h.At.UTC().Format(time.RFC3339))
 }
 
@@ -231,10 +231,10 @@ func NoService(app string) error {
 func (c *Catalog) noRelease(app, id string) error {
 	if v, there := c.releases.all[app+"/"+id]; there {
 		return fault.Wrap(v.unusable(), fault.Precondition, "schema", "release %s of %s cannot be used",
-			rollout.Short(id), app)
+			release.Short(id), app)
 	}
 	return fault.New(fault.Unavailable, "release_missing",
-		"release %s of %s is not here yet: another member made it; ask again in a moment", rollout.Short(id), app)
+		"release %s of %s is not here yet: another member made it; ask again in a moment", release.Short(id), app)
 }
 
 func (c *Catalog) unusableHead(app string) error {
@@ -244,14 +244,14 @@ func (c *Catalog) unusableHead(app string) error {
 }
 
 // trim takes the oldest predecessors out of a head that is too large to travel.
-func trim(h *rollout.Head) {
+func trim(h *release.Head) {
 	for len(h.Past) > 0 && len(encode(h)) > maxHead {
 		h.Past = h.Past[:len(h.Past)-1]
 	}
 }
 
 // used lists the releases of an app that stay beside head h.
-func (c *Catalog) used(app string, h *rollout.Head) map[string]bool {
+func (c *Catalog) used(app string, h *release.Head) map[string]bool {
 	out := map[string]bool{}
 	for _, id := range h.Kept() {
 		out[id] = true
@@ -304,7 +304,7 @@ type ReleaseEntry struct {
 	Number  uint64           // of the head; 0: no head that is kept names the release
 	Head    string           // its id
 	Release string           // id
-	Body    *rollout.Release // nil: not kept any more, not here yet, or of a newer souk
+	Body    *release.Release // nil: not kept any more, not here yet, or of a newer souk
 	Counts  map[string]int
 	Why, By string
 	At      time.Time
@@ -332,7 +332,7 @@ func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
 	for _, key := range c.releases.byApp[app] {
 		id := strings.TrimPrefix(key, app+"/")
 		if r := c.releases.get(key); r != nil && !l.named[id] {
-			l.out = append(l.out, ReleaseEntry{Release: id, Body: r, Why: rollout.WhyDeploy, By: r.By, At: r.At,
+			l.out = append(l.out, ReleaseEntry{Release: id, Body: r, Why: release.WhyDeploy, By: r.By, At: r.At,
 				State: ReleaseOvertaken})
 		}
 	}
@@ -364,7 +364,7 @@ type lister struct {
 }
 
 // head adds a head, and those before it that are not listed yet.
-func (l *lister) head(h *rollout.Head, state, before string) {
+func (l *lister) head(h *release.Head, state, before string) {
 	l.add(ReleaseEntry{Number: h.Number, Head: h.ID(), Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By,
 		At: h.At, State: state})
 	for _, p := range h.Past {
@@ -379,7 +379,7 @@ func (l *lister) head(h *rollout.Head, state, before string) {
 
 // current adds the head that stands, and those before it. Once its rollout is undone the newest head that wanted what was
 // before is what is wanted.
-func (l *lister) current(h *rollout.Head) {
+func (l *lister) current(h *release.Head) {
 	in := h.InForce(l.c.tenures.all[l.app].Progress)
 	if in.Release == h.Release {
 		l.head(h, ReleaseCurrent, ReleasePast)
@@ -397,7 +397,7 @@ func (l *lister) current(h *rollout.Head) {
 		return
 	}
 	if r := l.c.releases.get(l.app + "/" + in.Release); r != nil { // its heads are too old to be kept
-		l.add(ReleaseEntry{Release: in.Release, Why: rollout.WhyDeploy, By: r.By, At: r.At, State: ReleaseCurrent})
+		l.add(ReleaseEntry{Release: in.Release, Why: release.WhyDeploy, By: r.By, At: r.At, State: ReleaseCurrent})
 	}
 }
 
@@ -410,7 +410,7 @@ func (l *lister) add(e ReleaseEntry) {
 	l.out = append(l.out, e)
 }
 
-func checkRelease(key, sum string, r *rollout.Release) error {
+func checkRelease(key, sum string, r *release.Release) error {
 	if err := namedInApp(key, sum, r.ID()); err != nil {
 		return err
 	}

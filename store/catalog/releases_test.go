@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/core/registry"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/journal/mem"
@@ -25,9 +25,9 @@ import (
 var morning = time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
 
 // wantedRelease is a release of one group that differs from those of other notes.
-func wantedRelease(note string, replicas int) *rollout.Release {
-	return &rollout.Release{Schema: rollout.Schema, Note: note, At: morning,
-		Groups: []rollout.Group{{Name: "web", Replicas: replicas, Config: &machine.Config{Image: "busybox:" + note}}}}
+func wantedRelease(note string, replicas int) *release.Release {
+	return &release.Release{Schema: release.Schema, Note: note, At: morning,
+		Groups: []release.Group{{Name: "web", Replicas: replicas, Config: &machine.Config{Image: "busybox:" + note}}}}
 }
 
 func withApp(t *testing.T, name string) *teller {
@@ -39,7 +39,7 @@ func withApp(t *testing.T, name string) *teller {
 	return x
 }
 
-func (x *teller) deploy(t *testing.T, app, note string) *rollout.Head {
+func (x *teller) deploy(t *testing.T, app, note string) *release.Head {
 	t.Helper()
 	h, err := x.Deploy(app, wantedRelease(note, 3), "ann", nil, nil, morning)
 	if err != nil {
@@ -52,20 +52,20 @@ func (x *teller) deploy(t *testing.T, app, note string) *rollout.Head {
 func TestMove(t *testing.T) {
 	x := withApp(t, "shop")
 	stands := func(string) bool { return true }
-	to := []rollout.MoveTo{{Machine: "m1", Group: "web", To: "b"}}
+	to := []release.MoveTo{{Machine: "m1", Group: "web", To: "b"}}
 	if _, err := x.Move("shop", to, stands, "ann", morning); fault.CodeOf(err) != "no_service" {
 		t.Fatalf("a move without a release: %v", err)
 	}
 	one := x.deploy(t, "shop", "1")
 	h, err := x.Move("shop", to, stands, "ann", morning)
-	if err != nil || h.Number != 2 || h.Rollout != one.Rollout || h.Why != rollout.WhyMove || h.By != "ann" ||
+	if err != nil || h.Number != 2 || h.Rollout != one.Rollout || h.Why != release.WhyMove || h.By != "ann" ||
 		h.MovesTo(morning, "m1", "a") != "b" {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	if again, err := x.Move("shop", to, stands, "ann", morning.Add(time.Second)); err != nil || again != h {
 		t.Fatalf("the same again wrote %+v, %v", again, err)
 	}
-	h, err = x.Move("shop", []rollout.MoveTo{{Machine: "m1", Group: "web"}}, stands, "ann", morning)
+	h, err = x.Move("shop", []release.MoveTo{{Machine: "m1", Group: "web"}}, stands, "ann", morning)
 	if err != nil || h.Number != 3 || len(h.Moves) != 0 {
 		t.Fatalf("%+v, %v", h, err)
 	}
@@ -123,7 +123,7 @@ func TestDeployAndScale(t *testing.T) {
 	if _, err := x.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("a deploy of what is being deleted: %v", err)
 	}
-	if err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
+	if err := x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
 		fault.NotFound) || len(x.Services()) != 0 {
 		t.Fatal(err, x.Services())
 	}
@@ -132,15 +132,15 @@ func TestDeployAndScale(t *testing.T) {
 // TestOldReleasesGo: as many releases stay as are of use, on disk and at the others.
 func TestOldReleasesGo(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
-	for n := range 3 * rollout.MaxKept {
+	for n := range 3 * release.MaxKept {
 		a.deploy(t, "shop", fmt.Sprint(n))
 	}
 	b.hear(t, a.told...)
 	for _, x := range []*teller{a, b} {
-		if n := len(x.releases.all); n != rollout.MaxKept {
+		if n := len(x.releases.all); n != release.MaxKept {
 			t.Errorf("%d releases are kept", n)
 		}
-		if list, err := x.Releases("shop"); err != nil || list[0].Number != 3*rollout.MaxKept {
+		if list, err := x.Releases("shop"); err != nil || list[0].Number != 3*release.MaxKept {
 			t.Errorf("%+v, %v", list, err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestAReleaseInUseComesBack(t *testing.T) {
 	h := a.deploy(t, "shop", "0")
 	b.hear(t, a.told...)
 	a.told = nil
-	for n := range rollout.MaxKept {
+	for n := range release.MaxKept {
 		a.deploy(t, "shop", fmt.Sprint("a", n))
 	}
 	if _, err := b.Scale("shop", map[string]int{"web": 1}, "bob", nil, morning); err != nil {
@@ -189,7 +189,7 @@ func TestServiceGoesWithItsApp(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	a.deploy(t, "shop", "2")
-	if err := a.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Busy: true}); err != nil {
+	if err := a.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Busy: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.hear(t, a.told...)
@@ -268,10 +268,10 @@ func TestANewAppHasNoOldService(t *testing.T) {
 func TestNewerRowsAreCarried(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	h := a.deploy(t, "shop", "1")
-	app, release, head := a.told[0], a.told[1], a.told[2]
+	app, made, head := a.told[0], a.told[1], a.told[2]
 	b.hear(t, app)
-	field := []byte(strings.Replace(string(release.value), `"schema":1`, `"schema":1,"colour":"red"`, 1))
-	id := rollout.IDOf(field)
+	field := []byte(strings.Replace(string(made.value), `"schema":1`, `"schema":1,"colour":"red"`, 1))
+	id := release.IDOf(field)
 	for _, row := range []told{
 		{bucketRelease, "shop/" + id, field},
 		{bucketHead, "shop", []byte(strings.Replace(string(head.value), `"schema":1`, `"schema":2,"x":[1]`, 1))},
@@ -358,7 +358,7 @@ func TestServicesMoved(t *testing.T) {
 	}
 	moved(func() { x.deploy(t, "shop", "1") })
 	moved(func() { _, _ = x.Scale("shop", map[string]int{"web": 1}, "", nil, morning) })
-	moved(func() { _ = x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}) })
+	moved(func() { _ = x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}) })
 	moved(func() { _ = x.MarkDeleting("shop") })
 	moved(func() { _ = x.DeleteApp("shop") })
 	heard := x.ServicesMoved()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -15,7 +15,7 @@ import (
 // change it.
 type Service struct {
 	App App
-	rollout.Service
+	release.Service
 	Why error // why the head or the release cannot be used: not here yet, or a newer souk wrote it
 }
 
@@ -39,8 +39,8 @@ func (c *Catalog) Service(app string) (Service, bool) {
 
 // standing returns the service of an app with head h, nil for none, as far as its releases are here. The caller holds mu, or
 // write.
-func (c *Catalog) standing(app string, h *rollout.Head) rollout.Service {
-	s := rollout.Service{App: app, Head: h, Tenure: c.tenures.all[app]}
+func (c *Catalog) standing(app string, h *release.Head) release.Service {
+	s := release.Service{App: app, Head: h, Tenure: c.tenures.all[app]}
 	if h == nil {
 		return s
 	}
@@ -71,7 +71,7 @@ func (c *Catalog) WantedImages() []string {
 	images := map[string]bool{}
 	for _, app := range c.Services() {
 		s, _ := c.Service(app)
-		for _, r := range []*rollout.Release{s.Release, s.Before} {
+		for _, r := range []*release.Release{s.Release, s.Before} {
 			for i := 0; r != nil && i < len(r.Groups); i++ {
 				images[r.Groups[i].Config.Image] = true
 			}
@@ -81,7 +81,7 @@ func (c *Catalog) WantedImages() []string {
 }
 
 // SetTenure enters the newest term of a service's steward, for all members. It writes nothing where it stands so.
-func (c *Catalog) SetTenure(app string, t rollout.Tenure) error {
+func (c *Catalog) SetTenure(app string, t release.Tenure) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *Catalog) SetTenure(app string, t rollout.Tenure) error {
 	return c.commit(c.tenures.put(app, t))
 }
 
-func checkTenure(key string, t rollout.Tenure) error {
+func checkTenure(key string, t release.Tenure) error {
 	if !machine.ValidLabel(key) {
 		return named(key, appOf(key))
 	}

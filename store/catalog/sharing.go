@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/core/fsm"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -115,7 +115,7 @@ func (c *Catalog) importRow(bucket, key string, newest func() (value []byte, the
 	if err := c.hangs(bucket, key); err != nil {
 		return err
 	}
-	var before *rollout.Head
+	var before *release.Head
 	if bucket == bucketHead {
 		before = c.heads.get(key)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -15,23 +15,23 @@ func TestVerbsOfARollout(t *testing.T) {
 	if _, _, err := x.Rollback("shop", "", "ann", nil, morning); fault.CodeOf(err) != "no_service" {
 		t.Fatal(err)
 	}
-	progress := func(p rollout.Progress) {
+	progress := func(p release.Progress) {
 		t.Helper()
 		s, _ := x.Service("shop")
 		p.Rollout, p.Release, p.At = s.Head.Rollout, s.Head.Release, morning
-		if err := x.SetTenure("shop", rollout.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+		if err := x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
 			Progress: p}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	one := x.deploy(t, "shop", "1")
-	progress(rollout.Progress{State: rollout.Done})
+	progress(release.Progress{State: release.Done})
 	if _, err := x.Scale("shop", map[string]int{"web": 5}, "ann", nil, morning); err != nil {
 		t.Fatal(err)
 	}
 	two := x.deploy(t, "shop", "2")
 	h, err := x.Pause("shop", "bob", nil, morning)
-	if err != nil || !h.Paused || h.By != "bob" || h.Why != rollout.WhyPause {
+	if err != nil || !h.Paused || h.By != "bob" || h.Why != release.WhyPause {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	before := len(x.journal.all)
@@ -48,7 +48,7 @@ func TestVerbsOfARollout(t *testing.T) {
 	if _, err := x.Promote("shop", 0, false, "bob", nil, morning); fault.CodeOf(err) != "no_canary" {
 		t.Fatal(err)
 	}
-	progress(rollout.Progress{State: rollout.Done, Undo: true, Why: "it dies"})
+	progress(release.Progress{State: release.Done, Undo: true, Why: "it dies"})
 	s, _ := x.Service("shop")
 	if r, _ := s.InForce(); r == nil || r.ID() != one.Release {
 		t.Fatalf("in force is %+v", r)
@@ -62,7 +62,7 @@ func TestVerbsOfARollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, _, err = x.Rollback("shop", one.Release, "bob", nil, morning)
-	if err != nil || h.Release != one.Release || h.Why != rollout.WhyBack || h.Counts["web"] != 5 {
+	if err != nil || h.Release != one.Release || h.Why != release.WhyBack || h.Counts["web"] != 5 {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	if list, err := x.Releases("shop"); err != nil || list[0].Head != h.ID() || list[0].State != ReleaseCurrent ||
@@ -83,8 +83,8 @@ func TestWantedImages(t *testing.T) {
 		}
 		s, _ := x.Service("shop")
 		term := cluster.Term{Number: uint64(i + 1), Member: "m"}
-		done := rollout.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: rollout.Done, At: morning}
-		if err := x.SetTenure("shop", rollout.Tenure{Term: term, Progress: done}); err != nil {
+		done := release.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: release.Done, At: morning}
+		if err := x.SetTenure("shop", release.Tenure{Term: term, Progress: done}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -75,16 +75,16 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 	var said struct {
 		Schema int `json:"schema"`
 	}
-	of := &written{sum: rollout.IDOf(raw), raw: bytes.Clone(raw)}
+	of := &written{sum: release.IDOf(raw), raw: bytes.Clone(raw)}
 	*v = versioned[T]{of: of}
 	err := json.Unmarshal(raw, &said)
 	switch row := new(T); {
 	case err != nil:
 		of.broken = err
-	case said.Schema > rollout.Schema:
+	case said.Schema > release.Schema:
 		of.newer = fault.New(fault.Precondition, "schema",
 			"it has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
-			rollout.Schema)
+			release.Schema)
 	default:
 		d := json.NewDecoder(bytes.NewReader(raw))
 		d.DisallowUnknownFields()

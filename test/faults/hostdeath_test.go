@@ -9,7 +9,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 )
@@ -39,7 +39,7 @@ func TestAHostDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		scale := func(at, n int) {
-			to := rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": n}}
+			to := release.Change{Why: release.WhyScale, Counts: map[string]int{"web": n}}
 			if _, err := k.ms[at].Client().Change(t.Context(), shop, to); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestAHostDies(t *testing.T) {
 		slices.Sort(first)
 		slices.Sort(all)
 		t.Logf("%d deaths of hosts with %d machines; waited for %v, one launch %v; the first replaced: p50 %v, "+
-			"most %v; all: p50 %v, most %v", *deaths, *perHost, rollout.DefaultLostAfter, launch, first[len(first)/2],
+			"most %v; all: p50 %v, most %v", *deaths, *perHost, release.DefaultLostAfter, launch, first[len(first)/2],
 			first[len(first)-1], all[len(all)/2], all[len(all)-1])
 	})
 }

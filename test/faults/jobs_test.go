@@ -8,7 +8,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/test/faults"
 )
@@ -29,7 +29,7 @@ func overDeaths(t *testing.T, times int) {
 		keep := 10
 		r := sleepers(0, "1")
 		r.Groups = append(r.Groups, api.NewGroup{Name: "report", Config: r.Groups[0].Config,
-			Cron: &rollout.Cron{Schedule: "* * * * *", Keep: &keep}})
+			Cron: &release.Cron{Schedule: "* * * * *", Keep: &keep}})
 		if _, err := k.ms[0].Client().Deploy(t.Context(), shop, r); err != nil {
 			t.Fatal(err)
 		}

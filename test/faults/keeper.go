@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -75,12 +75,12 @@ func (k *keeper) change(ctx context.Context, at *member) {
 	case 0, 1:
 		_, err = at.cl.Deploy(try, k.app, k.release(k.rng.IntN(3) == 0))
 	case 2, 3:
-		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyScale,
+		_, err = at.cl.Change(try, k.app, release.Change{Why: release.WhyScale,
 			Counts: map[string]int{"web": k.rng.IntN(mostWeb + 1)}})
 	case 4:
-		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyRestart})
+		_, err = at.cl.Change(try, k.app, release.Change{Why: release.WhyRestart})
 	case 5:
-		_, err = at.cl.Change(try, k.app, rollout.Change{Why: rollout.WhyBack})
+		_, err = at.cl.Change(try, k.app, release.Change{Why: release.WhyBack})
 	}
 	switch f := fault.As(err); {
 	case err == nil, unanswered(f), doubtful(f), f.Kind == fault.Precondition, f.Kind == fault.Conflict:
@@ -97,9 +97,9 @@ func (k *keeper) release(bad bool) api.NewRelease {
 	shell := func(script string) []string {
 		return []string{"/bin/sh", "-c", script, k.dir, k.load.command[len(k.load.command)-1]}
 	}
-	group := func(name string, n int, script string, u *rollout.Update) api.NewGroup {
+	group := func(name string, n int, script string, u *release.Update) api.NewGroup {
 		if u == nil {
-			u = &rollout.Update{}
+			u = &release.Update{}
 		}
 		u.Deadline = &machine.Duration{Duration: rollWithin}
 		if bad {
@@ -110,12 +110,12 @@ func (k *keeper) release(bad bool) api.NewRelease {
 			Env:  map[string]string{"VERSION": strconv.Itoa(k.n)}, Restart: &machine.Restart{Policy: "always"},
 			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: keptMB}}}
 	}
-	ways := []rollout.Update{{}, {Strategy: rollout.Canary, Steps: []rollout.CanaryStep{{Percent: 50,
-		For: &machine.Duration{Duration: time.Second}}}}, {Strategy: rollout.BlueGreen}, {Strategy: rollout.Immediate}}
+	ways := []release.Update{{}, {Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 50,
+		For: &machine.Duration{Duration: time.Second}}}}, {Strategy: release.BlueGreen}, {Strategy: release.Immediate}}
 	one := group("one", 1, keptWitness+onlyOne+stays, nil)
 	one.Single = true
 	store := group("store", 1, keptWitness+fenced, nil)
-	store.OnLost = string(rollout.Fenced)
+	store.OnLost = string(release.Fenced)
 	out := api.NewRelease{Note: strconv.Itoa(k.n), Groups: []api.NewGroup{
 		group("web", k.rng.IntN(mostWeb+1), keptWitness+stays, &ways[k.rng.IntN(len(ways))]), one, store}}
 	if k.rng.IntN(3) == 0 {
@@ -201,7 +201,7 @@ func (k *keeper) lacks(ctx context.Context, head string) string {
 			return fmt.Sprintf("%s: %v", m.id, err)
 		case s.Head == nil || s.Head.ID != head:
 			return fmt.Sprintf("%s has another head", m.id)
-		case s.Rollout == nil || s.Rollout.State != rollout.RolledDone:
+		case s.Rollout == nil || s.Rollout.State != release.RolledDone:
 			return fmt.Sprintf("%s: its rollout is %+v", m.id, s.Rollout)
 		}
 		for i := range s.Groups {

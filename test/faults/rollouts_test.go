@@ -13,7 +13,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/faults"
@@ -52,7 +52,7 @@ func giveServer(t *testing.T, ms []*faults.Member) {
 }
 
 // servers is a release of three containers that answer.
-func servers(u *rollout.Update, version, bad string) api.NewRelease {
+func servers(u *release.Update, version, bad string) api.NewRelease {
 	three, check := 3, machine.ServiceCheck{Type: new("http"), Path: new("/"),
 		Interval: &machine.Duration{Duration: time.Second}, GracePeriod: &machine.Duration{Duration: time.Second}}
 	return api.NewRelease{Note: version, Groups: []api.NewGroup{{Name: "web", Replicas: &three, Update: u,
@@ -79,9 +79,9 @@ func TestNoRequestFailsInARollout(t *testing.T) {
 			t.Fatal(err)
 		}
 		step := &machine.Duration{Duration: time.Second}
-		updates := []rollout.Update{{Strategy: rollout.Rolling}, {Strategy: rollout.Canary,
-			Steps: []rollout.CanaryStep{{Percent: 33, For: step}, {Percent: 66, For: step}}},
-			{Strategy: rollout.BlueGreen}, {Strategy: rollout.Immediate}}
+		updates := []release.Update{{Strategy: release.Rolling}, {Strategy: release.Canary,
+			Steps: []release.CanaryStep{{Percent: 33, For: step}, {Percent: 66, For: step}}},
+			{Strategy: release.BlueGreen}, {Strategy: release.Immediate}}
 		roll := func(n int, bad string) {
 			m, u := ms[n%len(ms)], updates[(n+1)/2%len(updates)]
 			u.Deadline = &machine.Duration{Duration: 30 * time.Second}
@@ -95,7 +95,7 @@ func TestNoRequestFailsInARollout(t *testing.T) {
 				t.Fatal(err)
 			}
 			state := rolled(t, m, made.Head.Number)
-			if want := map[bool]rollout.Rolled{true: rollout.RolledDone, false: rollout.RolledUndone}; state !=
+			if want := map[bool]release.Rolled{true: release.RolledDone, false: release.RolledUndone}; state !=
 				want[bad == ""] {
 				s, err := m.Client().Service(t.Context(), shop)
 				out, _ := m.Souk(t.Context(), "events", "--app", shop, s.Rollout.Failed[0].Machine)
@@ -130,7 +130,7 @@ func TestNoRequestFailsInARollout(t *testing.T) {
 }
 
 // rolled waits until a rollout is over, and tells how.
-func rolled(t *testing.T, m *faults.Member, number uint64) (state rollout.Rolled) {
+func rolled(t *testing.T, m *faults.Member, number uint64) (state release.Rolled) {
 	t.Helper()
 	waittest.Succeed(t, "the rollout is over", func() error {
 		s, err := m.Client().Service(t.Context(), shop)
@@ -141,7 +141,7 @@ func rolled(t *testing.T, m *faults.Member, number uint64) (state rollout.Rolled
 			return fmt.Errorf("%+v", s.Rollout)
 		}
 		state = s.Rollout.State
-		if state != rollout.RolledDone && state != rollout.RolledUndone && state != rollout.RolledPaused {
+		if state != release.RolledDone && state != release.RolledUndone && state != release.RolledPaused {
 			return fmt.Errorf("it is %s: %+v", state, s.Groups)
 		}
 		return nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/faults"
@@ -36,7 +36,7 @@ func TestAGroupScaledByCPUOutlivesAHost(t *testing.T) {
 		r := sleepers(1, "")
 		g := &r.Groups[0]
 		g.Replicas = nil
-		g.Autoscale = &rollout.Autoscale{Min: 1, Max: 4, Metric: rollout.CPU, Target: 50,
+		g.Autoscale = &release.Autoscale{Min: 1, Max: 4, Metric: release.CPU, Target: 50,
 			DownAfter: &machine.Duration{Duration: time.Second}}
 		g.Config.Init.Exec = []string{"/bin/sh", "-c", busyWhile, busy}
 		g.Config.Guest = &machine.Guest{CPUMilli: 50, MemoryMB: 64} // so that they take little of this host

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/faults"
@@ -209,7 +209,7 @@ func TestASingleIsNeverDoubled(t *testing.T) {
 		})
 		k.ms[others[1]].Signal("agent", 9) // perhaps the steward; the other one is, or becomes it
 		scaled := func(n int) {
-			to := rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": n}}
+			to := release.Change{Why: release.WhyScale, Counts: map[string]int{"web": n}}
 			if _, err := k.ms[others[0]].Client().Change(t.Context(), shop, to); err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestTheStewardOfAServiceDies(t *testing.T) {
 			}
 		}
 		other, third := (steward+1)%3, (steward+2)%3
-		twelve := rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": 12}}
+		twelve := release.Change{Why: release.WhyScale, Counts: map[string]int{"web": 12}}
 		if _, err := k.ms[other].Client().Change(t.Context(), shop, twelve); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/quota"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/mesh/gossip"
@@ -440,7 +440,7 @@ func releaseLife(ctx context.Context, i int) []aStep {
 			return err
 		}, wanted(1)},
 		{"scale", func(cl *client.Client) (err error) {
-			_, err = cl.Change(ctx, name, rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": 0},
+			_, err = cl.Change(ctx, name, release.Change{Why: release.WhyScale, Counts: map[string]int{"web": 0},
 				Parent: &made.Head.ID})
 			return err
 		}, wanted(0)},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
@@ -25,7 +25,7 @@ func web(t *testing.T, c *testcluster.Cluster, replicas int) []api.SlotStatus {
 	config := launch("").Config
 	config.Services = []machine.Service{{InternalPort: port,
 		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
-	u := &rollout.Update{Order: rollout.StartFirst, MinUp: &machine.Duration{Duration: 300 * time.Millisecond}}
+	u := &release.Update{Order: release.StartFirst, MinUp: &machine.Duration{Duration: 300 * time.Millisecond}}
 	in := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &replicas, Config: config, Update: u}}}
 	if _, err := c.Client(0).Deploy(t.Context(), app, in); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func web(t *testing.T, c *testcluster.Cluster, replicas int) []api.SlotStatus {
 	var list []api.SlotStatus
 	c.Until("all replicas are ready", func() bool {
 		s, err := c.Client(0).Service(t.Context(), app)
-		if err != nil || len(s.Groups) != 1 || s.Groups[0].Ready != replicas || s.Rollout.State != rollout.RolledDone {
+		if err != nil || len(s.Groups) != 1 || s.Groups[0].Ready != replicas || s.Rollout.State != release.RolledDone {
 			return false
 		}
 		list = s.Groups[0].Slots

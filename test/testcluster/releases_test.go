@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/core/rollout"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -37,7 +37,7 @@ func TestALargeReleaseReachesAll(t *testing.T) {
 	if err != nil || s.Why != "" || s.Head.ID != made.Head.ID || s.Groups[0].Wanted != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	more := rollout.Change{Why: rollout.WhyScale, Counts: map[string]int{"web": 2}, Parent: &made.Head.ID}
+	more := release.Change{Why: release.WhyScale, Counts: map[string]int{"web": 2}, Parent: &made.Head.ID}
 	if _, err := c.Client(2).Change(t.Context(), app, more); err != nil {
 		t.Fatal(err)
 	}

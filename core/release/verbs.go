@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -56,7 +56,7 @@ func (r *Service) Tell(fresh func(group string) int) (s Story, ok bool) {
 		return Story{}, false
 	}
 	s = Story{Number: h.Rollout, Release: h.Release, InForce: h.InForce(*p).Release, State: RolledRunning,
-		Steps: r.steps(), Since: h.began()}
+		Steps: r.steps(), Since: h.Began()}
 	if h.Before != nil {
 		s.Before = h.Before.Release
 	}
@@ -67,8 +67,8 @@ func (r *Service) Tell(fresh func(group string) int) (s Story, ok bool) {
 		}
 	}
 	for _, g := range r.canaries() {
-		if n := h.Wanted(g, r.Scaled); s.Step < len(g.steps()) {
-			s.Canary = append(s.Canary, CanaryAt{g.Name, g.newAt(s.Step, n), n})
+		if n := h.Wanted(g, r.Scaled); s.Step < len(g.Steps()) {
+			s.Canary = append(s.Canary, CanaryAt{g.Name, g.NewAt(s.Step, n), n})
 		}
 	}
 	switch {
@@ -98,7 +98,7 @@ func (r *Service) canaries() (out []*Group) {
 		return nil
 	}
 	for i := range r.Release.Groups {
-		if g := &r.Release.Groups[i]; len(g.steps()) > 0 && r.Before.Group(g.Name) != nil {
+		if g := &r.Release.Groups[i]; len(g.Steps()) > 0 && r.Before.Group(g.Name) != nil {
 			out = append(out, g)
 		}
 	}
@@ -108,7 +108,7 @@ func (r *Service) canaries() (out []*Group) {
 // steps returns how many steps the longest canary has.
 func (r *Service) steps() (n int) {
 	for _, g := range r.canaries() {
-		n = max(n, len(g.steps()))
+		n = max(n, len(g.Steps()))
 	}
 	return n
 }
@@ -119,12 +119,12 @@ func (r *Service) waits(over int, fresh func(string) int) (waits bool) {
 		return false
 	}
 	for _, g := range r.canaries() {
-		steps := g.steps()
+		steps := g.Steps()
 		if over >= len(steps) {
 			continue
 		}
 		n := r.Head.Wanted(g, r.Scaled)
-		if fresh(g.Name) < g.newAt(over, n) {
+		if fresh(g.Name) < g.NewAt(over, n) {
 			return false
 		}
 		waits = waits || steps[over].For == nil
@@ -132,8 +132,8 @@ func (r *Service) waits(over int, fresh func(string) int) (waits bool) {
 	return waits
 }
 
-// began returns when the rollout of h began, or as far back as is known.
-func (h *Head) began() time.Time {
+// Began returns when the rollout of h began, or as far back as is known.
+func (h *Head) Began() time.Time {
 	at := h.At
 	for _, p := range h.Past {
 		if p.Number < h.Rollout {
@@ -187,11 +187,11 @@ func (r *Service) Rollback(release string) (Change, error) {
 	h := r.Head
 	in := h.InForce(r.Progress)
 	switch {
-	case release != "" && release == in.Release && in == h.target():
+	case release != "" && release == in.Release && in == h.Target():
 		return noChange(), nil
 	case release != "":
 		return Change{Release: release, Why: WhyBack}, nil
-	case in != h.target():
+	case in != h.Target():
 		return noChange(), noEarlier("the newest rollout of %s is undone already, and release %s is wanted again: "+
 			"name another one of those that \"souk releases %s\" lists", r.App, Short(in.Release), r.App)
 	case h.Before == nil:

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -124,7 +124,7 @@ func (g *Group) spec(secrets uint64, keys map[string]time.Time, restarted uint64
 func hash(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic("rollout: plain data does not encode: " + err.Error())
+		panic("release: plain data does not encode: " + err.Error())
 	}
 	return IDOf(raw)
 }
@@ -256,3 +256,16 @@ func (r *Release) noGroup(name string) error {
 
 // Short returns a release's id as people read it: its first digits.
 func Short(id string) string { return id[:min(8, len(id))] }
+
+// Fences reports whether machines of the release are made only when all workers obey.
+func (r *Release) Fences() bool {
+	return r.Command != nil ||
+		slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never || g.Cron != nil })
+}
+
+// Wakeable reports whether a request starts a machine of the group that is down.
+func (g *Group) Wakeable() bool {
+	return slices.ContainsFunc(g.Config.Services, func(s machine.Service) bool {
+		return s.Autostart == nil || *s.Autostart
+	})
+}

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"time"
@@ -14,8 +14,8 @@ const (
 	apartMargin = time.Second
 )
 
-// stopAfter returns for how long a worker may hear no other member until it stops its machines of the group; 0: it does not.
-func (g *Group) stopAfter() time.Duration {
+// StopsAfter returns for how long a worker may hear no other member until it stops its machines of the group; 0: it does not.
+func (g *Group) StopsAfter() time.Duration {
 	if g.StopAfter == nil {
 		return 0
 	}
@@ -26,7 +26,7 @@ func (g *Group) stopAfter() time.Duration {
 // Where the group does not say when that is, the shortest time counts that any member has.
 func (g *Group) checkApart() error {
 	most := g.LostWithin(0) - apartMargin
-	switch after := g.stopAfter(); {
+	switch after := g.StopsAfter(); {
 	case g.StopAfter == nil:
 	case after < leastStopAfter || after > machine.MaxApart:
 		return invalid("group %s says stop_after = %v; %v to %v are possible", g.Name, after, leastStopAfter,

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 // canaryOf is a release of one group with a canary of some steps.
 func canaryOf(image string, steps ...CanaryStep) *Release {
-	r := release(image, map[string]int{"web": 4})
+	r := releaseOf(image, map[string]int{"web": 4})
 	r.Groups[0].Update = &Update{Strategy: Canary, Steps: steps}
 	return r
 }
@@ -20,7 +20,7 @@ func canaryOf(image string, steps ...CanaryStep) *Release {
 // rolled is a head whose rollout replaces release one by r.
 func rolled(t *testing.T, r *Release) *Head {
 	t.Helper()
-	one := release("one", map[string]int{"web": 4})
+	one := releaseOf("one", map[string]int{"web": 4})
 	h := next(t, nil, Change{Release: one.ID(), Why: WhyDeploy, At: time.Unix(100, 0)}, one, nil)
 	done := Progress{Rollout: h.Rollout, Release: h.Release, State: Done}
 	n, err := h.Next(Change{Release: r.ID(), Why: WhyDeploy, By: "ann", At: time.Unix(200, 0)}, r, one, done)
@@ -43,7 +43,7 @@ func follow(t *testing.T, h *Head, c Change, r *Release, p Progress) *Head {
 // TestTell: what a rollout has come to, of the head, its release and what its steward wrote.
 func TestTell(t *testing.T) {
 	hour := machine.Duration{Duration: time.Hour}
-	plain := release("two", map[string]int{"web": 4})
+	plain := releaseOf("two", map[string]int{"web": 4})
 	canary := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50, For: &hour})
 	long := canaryOf("two", CanaryStep{Percent: 10, For: &hour}, CanaryStep{Percent: 50})
 	began := time.Unix(200, 0).UTC()
@@ -97,7 +97,7 @@ func TestTell(t *testing.T) {
 			if !p.At.IsZero() {
 				p.Rollout, p.Release = h.Rollout, h.Release
 			}
-			r := Service{Head: h, Release: tt.r, Before: release("one", map[string]int{"web": 4}),
+			r := Service{Head: h, Release: tt.r, Before: releaseOf("one", map[string]int{"web": 4}),
 				Tenure: Tenure{Progress: p}}
 			got, told := r.Tell(func(string) int { return tt.fresh })
 			want := tt.want
@@ -130,8 +130,8 @@ func (s *Story) same(o *Story) bool {
 // TestVerbs: what each verb changes of a rollout that is so far, and what it refuses.
 func TestVerbs(t *testing.T) {
 	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
-	plain := release("three", map[string]int{"web": 4})
-	one := release("one", map[string]int{"web": 4})
+	plain := releaseOf("three", map[string]int{"web": 4})
+	one := releaseOf("one", map[string]int{"web": 4})
 	h, g := rolled(t, two), rolled(t, plain)
 	restarted := follow(t, g, Change{Restart: true}, plain, Progress{Rollout: 2, Release: plain.ID(), State: Done})
 	turned := follow(t, h, Change{Release: h.Before.Release, Why: WhyBack}, one, Progress{})
@@ -216,7 +216,7 @@ func TestVerbsTwice(t *testing.T) {
 			Step:  rapid.IntRange(0, 2).Draw(rt, "step"), At: time.Unix(300, 0)}
 		verb := rapid.SampledFrom([]string{WhyBack, WhyPause, WhyResume, WhyPromote}).Draw(rt, "verb")
 		do := func(h *Head, of *Release) (Change, error) {
-			r := Service{App: "shop", Head: h, Release: of, Before: release("one", map[string]int{"web": 4}),
+			r := Service{App: "shop", Head: h, Release: of, Before: releaseOf("one", map[string]int{"web": 4}),
 				Tenure: Tenure{Progress: p}}
 			switch verb {
 			case WhyBack:
@@ -234,7 +234,7 @@ func TestVerbsTwice(t *testing.T) {
 		}
 		r := two
 		if c.Release != "" {
-			r = release("one", map[string]int{"web": 4})
+			r = releaseOf("one", map[string]int{"web": 4})
 		}
 		n := follow(t, h, c, r, p)
 		if verb == WhyBack {

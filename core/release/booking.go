@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"time"
@@ -16,13 +16,13 @@ type Booking struct {
 }
 
 // MaxBooked bounds for how many machines room is held: a steward orders no more of one service at once.
-const MaxBooked = mostOrders
+const MaxBooked = 64
 
 // SlotToken returns the token of a hold for one slot.
 func (b *Booking) SlotToken(s Slot) string { return b.Token + "/" + s.String() }
 
-// of returns the worker that holds room for a slot, and the token of the hold; "" where none does at now.
-func (b *Booking) of(now time.Time, s Slot) (worker cluster.WorkerID, token string) {
+// HeldFor returns the worker that holds room for a slot, and the token of the hold; "" where none does at now.
+func (b *Booking) HeldFor(now time.Time, s Slot) (worker cluster.WorkerID, token string) {
 	if b == nil || !now.Before(b.Until) || b.At[s.String()] == "" {
 		return "", ""
 	}

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -78,40 +78,35 @@ func (g *Group) scheduling() (at machine.Scheduling) {
 	return at
 }
 
-// Launch returns the launch of the machine that an order makes, of the release.
-func (o *Order) Launch(r *Release) *machine.Launch {
-	g := *r.Group(o.Replica.Group)
+// Launch returns the launch of the machine with an id that is to stand for a replica, or for a run, of the release. home is as
+// of a group's launch.
+func (r *Release) Launch(of *machine.Replica, id string, home cluster.WorkerID) *machine.Launch {
+	g := *r.Group(of.Group)
 	switch {
-	case o.Replica.Run == machine.RunCommand && r.Command != nil:
+	case of.Run == machine.RunCommand && r.Command != nil:
 		g.Config = r.Command.config(g.Config)
-	case o.Replica.Run != "":
+	case of.Run != "":
 		g.Config = onceConfig(g.Config)
 	}
-	l := g.Launch(o.Slot(), o.Machine, o.Home, r.Secrets)
-	switch o.Replica.Run {
+	l := g.Launch(Slot{of.Group, of.Index}, id, home, r.Secrets)
+	switch of.Run {
 	case "":
 	case machine.RunCommand:
-		l.Name = g.Name + "-command-" + o.Machine[:4]
+		l.Name = g.Name + "-command-" + id[:4]
 	default: // there are many of them
-		l.Name = g.Name + "-" + o.Machine[:8]
+		l.Name = g.Name + "-" + id[:8]
 	}
-	l.SkipLaunch, l.SkipServiceRegistration = o.Asleep, o.Apart
 	return l
 }
 
-// epochBits is for how many machines of one slot a term has epochs.
-const epochBits = 12
-
-// FirstEpoch returns the least epoch of a machine that is made in a term. It is greater than that of each machine of the
-// terms before, also of those that are gone and that nobody remembers.
-func FirstEpoch(t cluster.Term) uint64 { return t.Number << epochBits }
-
-// nextEpoch returns the epoch of the next machine of a slot, where the newest that is known has epoch seen; known is false
-// where there is none. ok is false where the term has none left: its steward must begin another.
-func nextEpoch(t cluster.Term, seen uint64, known bool) (epoch uint64, ok bool) {
-	epoch = FirstEpoch(t)
-	if known {
-		epoch = max(epoch, seen+1)
+// SpreadBy returns the attribute by whose values the group's machines are spread; "": they are not.
+func (g *Group) SpreadBy() string {
+	s := g.scheduling()
+	switch {
+	case !g.Movable():
+		return ""
+	case len(s.Spread) > 0:
+		return s.Spread[0].Attribute
 	}
-	return epoch, epoch < FirstEpoch(t)+1<<epochBits && epoch <= machine.MaxEpoch
+	return ""
 }

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"maps"
@@ -57,7 +57,7 @@ func (r *Release) Keyed(keys map[string]time.Time) (out *Release, lacking map[st
 func (r *Release) Reread(before *Release) (groups []string) {
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		if before == nil || before.Group(g.Name) == nil || len(r.changed(before, g)) > 0 {
+		if before == nil || before.Group(g.Name) == nil || len(r.ChangedSecrets(before, g)) > 0 {
 			groups = append(groups, g.Name)
 		}
 	}
@@ -65,11 +65,11 @@ func (r *Release) Reread(before *Release) (groups []string) {
 	return groups
 }
 
-// alike reports whether two groups make the same machines but for their secrets.
-func (g *Group) alike(o *Group) bool { return g.spec(0, nil, 0) == o.spec(0, nil, 0) }
+// Alike reports whether two groups make the same machines but for their secrets.
+func (g *Group) Alike(o *Group) bool { return g.spec(0, nil, 0) == o.spec(0, nil, 0) }
 
-// changed returns, sorted, the secrets that a group of r reads and that are not those of the release before.
-func (r *Release) changed(before *Release, g *Group) (names []string) {
+// ChangedSecrets returns, sorted, the secrets that a group of r reads and that are not those of the release before.
+func (r *Release) ChangedSecrets(before *Release, g *Group) (names []string) {
 	now, was := r.Reads(g), before.Reads(g)
 	for name, at := range now {
 		if old, there := was[name]; !there || !old.Equal(at) {

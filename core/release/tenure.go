@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -41,4 +41,22 @@ func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerI
 		return t.Term.Member
 	}
 	return cluster.Steward(members, app)
+}
+
+// Bounds of what is told of replicas that no machine could be made for.
+const (
+	MaxUnmade    = 8
+	MaxUnmadeWhy = 240 // bytes
+)
+
+func checkUnmade(list []Failure) error {
+	ok := len(list) <= MaxUnmade
+	for _, f := range list {
+		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= MaxUnmadeWhy
+	}
+	if !ok {
+		return fault.New(fault.Invalid, "tenure", "a service tells of at most %d replicas that have no machine, with "+
+			"reasons of at most %d bytes", MaxUnmade, MaxUnmadeWhy)
+	}
+	return nil
 }

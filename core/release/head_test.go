@@ -1,7 +1,6 @@
-package rollout
+package release
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func release(image string, counts map[string]int) *Release {
+func releaseOf(image string, counts map[string]int) *Release {
 	r := &Release{Schema: Schema, At: time.Unix(1e9, 0).UTC()}
 	for _, name := range []string{"a", "b", "web"} {
 		if n, there := counts[name]; there {
@@ -32,15 +31,15 @@ func next(t *testing.T, h *Head, c Change, r, before *Release) *Head {
 
 // TestCountsOverDeploys: a number that somebody chose stays, until the release says another one than before.
 func TestCountsOverDeploys(t *testing.T) {
-	one := release("one", map[string]int{"a": 1, "web": 3})
+	one := releaseOf("one", map[string]int{"a": 1, "web": 3})
 	h := next(t, nil, Change{Release: one.ID()}, one, nil)
 	h = next(t, h, Change{Counts: map[string]int{"web": 5}, Why: WhyScale}, one, one)
-	two := release("two", map[string]int{"a": 2, "web": 3})
+	two := releaseOf("two", map[string]int{"a": 2, "web": 3})
 	h = next(t, h, Change{Release: two.ID()}, two, one)
 	if h.Count(two.Group("web")) != 5 || h.Count(two.Group("a")) != 2 {
 		t.Error("after a deploy that says what it said:", h.Counts)
 	}
-	three := release("three", map[string]int{"a": 2, "web": 4})
+	three := releaseOf("three", map[string]int{"a": 2, "web": 4})
 	if g := next(t, h, Change{Release: three.ID()}, three, two); g.Count(three.Group("web")) != 4 {
 		t.Error("after a deploy that says another number:", g.Counts)
 	}
@@ -51,7 +50,7 @@ func TestCountsOverDeploys(t *testing.T) {
 	if len(back.Counts) != 0 {
 		t.Error("the release's own number is no choice:", back.Counts)
 	}
-	none := release("none", map[string]int{"a": 2})
+	none := releaseOf("none", map[string]int{"a": 2})
 	if g := next(t, h, Change{Release: none.ID()}, none, two); len(g.Counts) != 0 {
 		t.Error("of a group that is no more:", g.Counts)
 	}
@@ -64,7 +63,7 @@ func TestCountsOverDeploys(t *testing.T) {
 
 // TestForks: heads that were written without knowing of each other are told from those that follow on each other.
 func TestForks(t *testing.T) {
-	r := release("one", map[string]int{"web": 3})
+	r := releaseOf("one", map[string]int{"web": 3})
 	first := next(t, nil, Change{Release: r.ID(), By: "me"}, r, nil)
 	left := next(t, first, Change{Counts: map[string]int{"web": 4}, By: "left"}, r, r)
 	right := next(t, first, Change{Counts: map[string]int{"web": 5}, By: "right"}, r, r)
@@ -150,7 +149,7 @@ func TestBadReleases(t *testing.T) {
 
 // TestStewardOf: all agree, one that is busy stays, and one more member moves little.
 func TestStewardOf(t *testing.T) {
-	three := workers
+	three := []cluster.WorkerID{"w1", "w2", "w3"}
 	busy := Tenure{Term: termOf(3, "w2"), Busy: true}
 	if got := StewardOf("app", three, busy); got != "w2" {
 		t.Error("a busy one goes on:", got)
@@ -185,7 +184,7 @@ func termOf(n uint64, member cluster.WorkerID) cluster.Term {
 func TestWhatAnUndoReturnsTo(t *testing.T) {
 	releases := map[string]*Release{}
 	for _, name := range []string{"a", "b", "c"} {
-		releases[name] = release(name, map[string]int{"web": 3})
+		releases[name] = releaseOf(name, map[string]int{"web": 3})
 	}
 	name := func(id string) string {
 		for n, r := range releases {
@@ -249,42 +248,5 @@ func TestWhatAnUndoReturnsTo(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.steps, got, tt.want)
 		}
-	}
-}
-
-// TestABookingIsOfOneDeploy: what is held for a release is in the head that deploys it and in no later one, its machines are
-// asked for there first, and only while it is held.
-func TestABookingIsOfOneDeploy(t *testing.T) {
-	morning := time.Unix(1e9, 0).UTC()
-	r := &Release{Schema: Schema, At: morning, Groups: []Group{{Name: "web", Replicas: 2,
-		Config: &machine.Config{Image: "demo:1"}}}}
-	booking := &Booking{Token: "t", Until: morning.Add(time.Minute), At: map[string]cluster.WorkerID{"web/1": "w2"}}
-	var none *Head
-	h, err := none.Next(Change{Release: r.ID(), Why: WhyDeploy, At: morning, Booking: booking}, r, nil, Progress{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := func(now time.Time) (out []string) {
-		s, want := NewSteward(cluster.Term{}), &Want{App: "a", Head: h, Release: r}
-		s.Begin(cluster.Term{Number: s.Step(now, want, nil).Term, Member: "w1"})
-		for _, o := range s.Step(now, want, nil).Orders {
-			out = append(out, fmt.Sprint(o.Slot(), " ", o.Booked, " ", o.Token))
-		}
-		return out
-	}
-	if got := fmt.Sprint(made(morning)); got != "[web/0   web/1 w2 t/web/1]" {
-		t.Error(got)
-	}
-	if got := fmt.Sprint(made(morning.Add(time.Minute))); got != "[web/0   web/1  ]" {
-		t.Error(got)
-	}
-	next, err := h.Next(Change{Why: WhyScale, Counts: map[string]int{"web": 3}, At: morning}, r, r, Progress{})
-	if err != nil || next.Booking != nil {
-		t.Errorf("%+v, %v", next, err)
-	}
-	booking.Token = ""
-	if _, err := none.Next(Change{Release: r.ID(), Why: WhyDeploy, At: morning, Booking: booking}, r, nil,
-		Progress{}); err == nil {
-		t.Error("room without a token was kept")
 	}
 }

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -41,24 +41,24 @@ const (
 	mostKeep           = 20
 )
 
-func (c *Cron) overlap() Overlap { return cmp.Or(c.Overlap, Forbid) }
+func (c *Cron) OnOverlap() Overlap { return cmp.Or(c.Overlap, Forbid) }
 
-func (c *Cron) startWithin() time.Duration {
+func (c *Cron) StartsWithin() time.Duration {
 	if c.StartWithin == nil {
 		return defaultStartWithin
 	}
 	return c.StartWithin.Duration
 }
 
-func (c *Cron) keep() int {
+func (c *Cron) Keeps() int {
 	if c.Keep == nil {
 		return defaultKeep
 	}
 	return *c.Keep
 }
 
-// rule is what the times of a job follow from.
-func (c *Cron) rule() string { return c.Schedule + " " + cmp.Or(c.Zone, "UTC") }
+// Rule is what the times of a job follow from.
+func (c *Cron) Rule() string { return c.Schedule + " " + cmp.Or(c.Zone, "UTC") }
 
 // Next returns when a run is due first after a time, in UTC; zero: never.
 func (c *Cron) Next(after time.Time) time.Time {
@@ -78,20 +78,20 @@ func (g *Group) checkCron() error {
 	if _, err := cron.Parse(c.Schedule, c.Zone); err != nil {
 		return invalid("group %s: %v", g.Name, err)
 	}
-	within, policy := c.startWithin(), ""
+	within, policy := c.StartsWithin(), ""
 	if g.Config.Restart != nil {
 		policy = g.Config.Restart.Policy
 	}
 	switch {
-	case !slices.Contains([]Overlap{Forbid, AllowBoth, ReplaceThat}, c.overlap()):
+	case !slices.Contains([]Overlap{Forbid, AllowBoth, ReplaceThat}, c.OnOverlap()):
 		return invalid("group %s says cron.overlap = %q; use %s, %s or %s", g.Name, fault.Clip(string(c.Overlap), 40),
 			Forbid, AllowBoth, ReplaceThat)
 	case within < leastStartWithin || within > mostStartWithin:
 		return invalid("group %s says cron.start_within = %v; %v to %v are possible", g.Name, within, leastStartWithin,
 			mostStartWithin)
-	case c.keep() < 0 || c.keep() > mostKeep:
-		return invalid("group %s says cron.keep = %d; 0 to %d runs can be kept", g.Name, c.keep(), mostKeep)
-	case len(g.Config.Mounts) > 0 && c.overlap() != Forbid:
+	case c.Keeps() < 0 || c.Keeps() > mostKeep:
+		return invalid("group %s says cron.keep = %d; 0 to %d runs can be kept", g.Name, c.Keeps(), mostKeep)
+	case len(g.Config.Mounts) > 0 && c.OnOverlap() != Forbid:
 		return invalid("group %s has a volume, which one machine can have, and cron.overlap = %s: say %s, or leave it "+
 			"out", g.Name, c.Overlap, Forbid)
 	case policy != "" && policy != "no" && policy != "on-failure":

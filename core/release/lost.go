@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 // Tells says in one sentence what becomes of the group's machines at a worker that cannot be heard, and for how long two may
 // run for one replica. usual is as in LostWithin.
 func (g *Group) Tells(usual time.Duration) string {
-	after, stop := g.LostWithin(usual), g.stopAfter()
+	after, stop := g.LostWithin(usual), g.StopsAfter()
 	kills := fmt.Sprintf("a worker that hears no other member for %v kills them", stop)
 	switch lost := g.Lost(); {
 	case lost == Never:

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -71,9 +71,12 @@ type CanaryStep struct {
 const (
 	MaxSteps        = 20
 	DefaultDeadline = 5 * time.Minute
-	defaultSurge    = "25%"
-	leastDeadline   = time.Second    // of Deadline
-	mostWait        = 24 * time.Hour // of MinUp, Deadline and Step.For
+	// watchFor is for how long a new machine must be ready before the one goes whose place it takes, and before a rollout
+	// is done: longer than most programs run that cannot.
+	watchFor      = 10 * time.Second
+	defaultSurge  = "25%"
+	leastDeadline = time.Second    // of Deadline
+	mostWait      = 24 * time.Hour // of MinUp, Deadline and Step.For
 )
 
 // update returns how the group is updated.
@@ -84,8 +87,8 @@ func (g *Group) update() Update {
 	return *g.Update
 }
 
-// strategy returns the group's strategy.
-func (g *Group) strategy() Strategy { return cmp.Or(g.update().Strategy, Rolling) }
+// Strategy returns the group's strategy.
+func (g *Group) Strategy() Strategy { return cmp.Or(g.update().Strategy, Rolling) }
 
 // exclusive says why two machines of one replica cannot be up at once; "" where they can.
 func (g *Group) exclusive() string {
@@ -100,8 +103,8 @@ func (g *Group) exclusive() string {
 	return ""
 }
 
-// movable reports whether a machine of the group can be made at another worker: a volume stays where it is.
-func (g *Group) movable() bool { return len(g.Config.Mounts) == 0 }
+// Movable reports whether a machine of the group can be made at another worker: a volume stays where it is.
+func (g *Group) Movable() bool { return len(g.Config.Mounts) == 0 }
 
 // Order returns which machine of a replica comes or goes first. What is in the host's network has its ports, so two that
 // serve one cannot be at one worker.
@@ -115,10 +118,10 @@ func (g *Group) Order() Swap {
 	return cmp.Or(g.update().Order, StartFirst)
 }
 
-// surge returns how many of n replicas may have two machines at once, and how many may have none that is ready because
+// Surge returns how many of n replicas may have two machines at once, and how many may have none that is ready because
 // theirs went first.
-func (g *Group) surge(n int) (surge, unavailable int) {
-	u, all := g.update(), g.strategy() == BlueGreen || g.strategy() == Immediate
+func (g *Group) Surge(n int) (surge, unavailable int) {
+	u, all := g.update(), g.Strategy() == BlueGreen || g.Strategy() == Immediate
 	unavailable = part(cmp.Or(u.MaxUnavailable, "0"), n, false)
 	switch {
 	case g.Order() == StopFirst && all:
@@ -161,27 +164,27 @@ func parseAmount(s string) (n int, percent bool, err error) {
 	return n, percent, nil
 }
 
-// minUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. Checks
+// MinUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. Checks
 // do not shorten that: a program may pass them and die a second later.
-func (g *Group) minUp() time.Duration {
+func (g *Group) MinUp() time.Duration {
 	if u := g.update(); u.MinUp != nil {
 		return u.MinUp.Duration
 	}
-	return min(watchFor, g.deadline()/2)
+	return min(watchFor, g.Deadline()/2)
 }
 
-func (g *Group) deadline() time.Duration {
+func (g *Group) Deadline() time.Duration {
 	if u := g.update(); u.Deadline != nil {
 		return u.Deadline.Duration
 	}
 	return DefaultDeadline
 }
 
-func (g *Group) onFailure() OnFailure { return cmp.Or(g.update().OnFailure, Undo) }
+func (g *Group) OnFailure() OnFailure { return cmp.Or(g.update().OnFailure, Undo) }
 
-// steps returns the steps of a canary; none of another strategy.
-func (g *Group) steps() []CanaryStep {
-	if g.strategy() != Canary {
+// Steps returns the steps of a canary; none of another strategy.
+func (g *Group) Steps() []CanaryStep {
+	if g.Strategy() != Canary {
 		return nil
 	}
 	if s := g.update().Steps; len(s) > 0 {
@@ -236,12 +239,12 @@ func (g *Group) checkTimes(u *Update) error {
 	if u.MinUp != nil && (u.MinUp.Duration < 0 || u.MinUp.Duration > mostWait) {
 		return invalid("group %s says update.min_up = %v; 0s to %v are possible", g.Name, u.MinUp.Duration, mostWait)
 	}
-	if d := g.deadline(); d < leastDeadline || d > mostWait {
+	if d := g.Deadline(); d < leastDeadline || d > mostWait {
 		return invalid("group %s says update.deadline = %v; %v to %v are possible", g.Name, d, leastDeadline, mostWait)
 	}
-	if g.minUp() >= g.deadline() {
+	if g.MinUp() >= g.Deadline() {
 		return invalid("group %s has its machines up for %v before they count, which update.deadline = %v does not "+
-			"leave: say a longer one", g.Name, g.minUp(), g.deadline())
+			"leave: say a longer one", g.Name, g.MinUp(), g.Deadline())
 	}
 	return nil
 }
@@ -311,4 +314,18 @@ func (r *Release) round() []string {
 		}
 	}
 	return nil
+}
+
+// NewAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: one at least,
+// and one less than all, so that what is not proven never serves alone. The only one has a machine of each release, or
+// where two cannot be up at once that of the older one.
+func (g *Group) NewAt(step, n int) int {
+	switch k := max(1, (g.Steps()[step].Percent*n+99)/100); {
+	case n == 1 && g.Order() == StopFirst:
+		return 0
+	case n == 1:
+		return 1
+	default:
+		return min(k, max(0, n-1))
+	}
 }

@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import (
 	"cmp"
@@ -54,8 +54,8 @@ type Target struct {
 	Restarted uint64 `json:"restarted,omitempty"`
 }
 
-// target returns what a head wants.
-func (h *Head) target() Target { return Target{h.Release, h.Restarted} }
+// Target returns what a head wants.
+func (h *Head) Target() Target { return Target{h.Release, h.Restarted} }
 
 // Past is a head that another has replaced.
 type Past struct {
@@ -152,25 +152,25 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 func (n *Head) aim(h *Head, c *Change, p Progress) {
 	in := h.InForce(p)
 	if c.Resume {
-		in = h.target()
+		in = h.Target()
 	}
 	n.Release, n.Restarted = cmp.Or(c.Release, in.Release), in.Restarted
 	if c.Restart {
 		n.Restarted = h.Restarted + 1
 	}
-	if !c.begins() && n.target() == h.target() {
+	if !c.begins() && n.Target() == h.Target() {
 		n.Rollout, n.Before, n.Promoted, n.Paused = h.Rollout, h.Before, max(h.Promoted, c.Promote), h.Paused || c.Pause
 		return
 	}
 	n.Rollout, n.Promoted = n.Number, c.Promote
-	if n.target() == h.target() {
+	if n.Target() == h.Target() {
 		n.Promoted = max(n.Promoted, h.Promoted)
 	}
 	was := h.proven(p)
-	if n.target() == h.target() && h.Before != nil { // what is tried again
+	if n.Target() == h.Target() && h.Before != nil { // what is tried again
 		was = h.Before
 	}
-	if was != nil && *was != n.target() {
+	if was != nil && *was != n.Target() {
 		n.Before = was
 	}
 }
@@ -187,14 +187,14 @@ func (h *Head) InForce(p Progress) Target {
 	if p.Of(h) && p.Undo && h.Before != nil {
 		return *h.Before
 	}
-	return h.target()
+	return h.Target()
 }
 
 // proven returns what an undo of the next rollout returns to: what the head wants if its rollout has succeeded, else what
 // was before it. nil: nothing has.
 func (h *Head) proven(p Progress) *Target {
 	if h.Rollout == 0 || p.Of(h) && p.State == Done && !p.Undo && len(p.Failed) == 0 {
-		t := h.target()
+		t := h.Target()
 		return &t
 	}
 	return h.Before

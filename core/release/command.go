@@ -1,0 +1,107 @@
+package release
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+// Command is what runs once, to its end, before a rollout of a new release changes anything.
+type Command struct {
+	Exec    []string          `json:"exec"`              // of an image what follows it; of the host's programs all of it
+	Group   string            `json:"group,omitempty"`   // whose config its machine has; "": the first
+	Timeout *machine.Duration `json:"timeout,omitempty"` // from when it is to run until it has ended; nil: 5m
+}
+
+// Commanded is what became of the command of a rollout's release.
+type Commanded string
+
+// What can have become of it.
+const (
+	CommandDone   Commanded = "done"   // it ended with 0, so the rollout goes on
+	CommandFailed Commanded = "failed" // it did not
+)
+
+// Defaults and bounds of a command.
+const (
+	defaultCommandTime = 5 * time.Minute
+	leastCommandTime   = time.Second
+	mostCommandTime    = 24 * time.Hour
+	mostCommand        = 64 // words
+)
+
+// CommandEnv is what the environment of a release's command has, beside that of its group.
+const CommandEnv = "RELEASE_COMMAND"
+
+func (c *Command) EndsWithin() time.Duration {
+	if c.Timeout == nil {
+		return defaultCommandTime
+	}
+	return c.Timeout.Duration
+}
+
+// CommandGroup returns the group whose config the release's command has.
+func (r *Release) CommandGroup() *Group { return r.Group(cmp.Or(r.Command.Group, r.Groups[0].Name)) }
+
+// checkCommand refuses a command that cannot be run.
+func (r *Release) checkCommand() error {
+	c := r.Command
+	if c == nil {
+		return nil
+	}
+	t := c.EndsWithin()
+	switch {
+	case len(c.Exec) < 1 || len(c.Exec) > mostCommand || c.Exec[0] == "":
+		return invalid("release_command has 1 to %d words, the first of which is not empty; got %d", mostCommand,
+			len(c.Exec))
+	case r.CommandGroup() == nil:
+		return invalid("release_command_group is %s, which the release does not have; it has %s",
+			fault.Clip(c.Group, 80), strings.Join(r.Named(), ", "))
+	case t < leastCommandTime || t > mostCommandTime:
+		return invalid("release_command_timeout is %v; %v to %v are possible", t, leastCommandTime, mostCommandTime)
+	}
+	return nil
+}
+
+// config returns the config of the command's machine: that of its group without what is for machines that are kept up, or
+// that two machines cannot have.
+func (c *Command) config(of *machine.Config) *machine.Config {
+	out := *of
+	out.Services, out.Mounts, out.Checks = nil, nil, nil
+	if n := of.Network; n != nil { // what nobody may do from the group's machines nobody may do from this one
+		out.Network = &machine.Network{Mode: n.Mode, Egress: n.Egress}
+	}
+	out.Restart = &machine.Restart{Policy: "no"}
+	out.Env = map[string]string{CommandEnv: "1"}
+	for k, v := range of.Env {
+		out.Env[k] = v
+	}
+	if machine.IsHostImage(of.Image) || len(of.Init.Exec) > 0 {
+		out.Init.Exec, out.Init.Cmd = c.Exec, nil
+	} else {
+		out.Init.Cmd = c.Exec
+	}
+	return &out
+}
+
+// runsCommand reports whether the rollout of n, which follows on h, begins with its release's command. A deploy does. What
+// begins another rollout of the same release does where the command has not been done, and a rollback never.
+func (n *Head) runsCommand(h *Head, c *Change, release *Release, p Progress) bool {
+	switch {
+	case h != nil && n.Rollout == h.Rollout:
+		return h.Command
+	case release.Command == nil:
+		return false
+	case c.Release != "" && c.Why == WhyDeploy:
+		return true
+	}
+	return h != nil && h.Command && n.Release == h.Release && !(p.Of(h) && p.Command == CommandDone)
+}
+
+// Succeeded reports whether a run ended with 0.
+func (m *Standing) Succeeded() bool {
+	return m.State == machine.Stopped && m.Exit != nil && *m.Exit == 0
+}
