@@ -234,7 +234,7 @@ type ReleaseGroup struct {
 type Release struct {
 	ID      string `json:"id"`
 	Secrets uint64 `json:"secrets"` // the version of the app's secrets when it was made
-	// Keys says when each secret was set that its machines begin with, by name. Left out: an older souk made the release.
+	// Keys says when each secret was set that its machines begin with, by name.
 	Keys   map[string]time.Time `json:"keys,omitzero"`
 	By     string               `json:"by,omitempty"`
 	At     time.Time            `json:"at"`

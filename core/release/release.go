@@ -30,7 +30,6 @@ type Release struct {
 	Groups  []Group `json:"groups"`            // each of another name, in the order in which they were given
 	Secrets uint64  `json:"secrets,omitempty"` // the version of the app's secrets when it was made
 	// Keys says when each secret was set that its machines begin with, by name; those that no group reads are left out.
-	// nil: an older souk made the release, and Secrets alone says which they are.
 	Keys    map[string]time.Time `json:"keys,omitzero"`
 	By      string               `json:"by,omitempty"` // who made it
 	At      time.Time            `json:"at"`
@@ -101,23 +100,19 @@ func (r *Release) ID() string { return hash(r) }
 // Spec returns a hash of what a machine of a group of the release is to be: two groups of the same spec make the same
 // machines. restarted is how often they were to be restarted (Head.Restarted).
 func (r *Release) Spec(g *Group, restarted uint64) string {
-	if r.Keys == nil {
-		return g.spec(r.Secrets, nil, restarted)
-	}
-	return g.spec(0, r.Reads(g), restarted)
+	return g.spec(r.Reads(g), restarted)
 }
 
-// spec returns the hash. Where keys is empty it is as souk made it that knew of no keys.
-func (g *Group) spec(secrets uint64, keys map[string]time.Time, restarted uint64) string {
+// spec returns the hash.
+func (g *Group) spec(keys map[string]time.Time, restarted uint64) string {
 	return hash(struct {
 		Config     *machine.Config
 		Scheduling *machine.Scheduling
 		Region     string
-		Secrets    uint64
 		Restarted  uint64
-		StopAfter  *machine.Duration    `json:",omitempty"`
-		Keys       map[string]time.Time `json:",omitempty"`
-	}{g.Config, g.Scheduling, g.Region, secrets, restarted, g.StopAfter, keys})
+		StopAfter  *machine.Duration
+		Keys       map[string]time.Time `json:",omitempty"` // none and no map at all are the same
+	}{g.Config, g.Scheduling, g.Region, restarted, g.StopAfter, keys})
 }
 
 // hash returns half of the SHA-256 of a value's JSON, in hexadecimal digits.

@@ -66,7 +66,7 @@ func (r *Release) Reread(before *Release) (groups []string) {
 }
 
 // Alike reports whether two groups make the same machines but for their secrets.
-func (g *Group) Alike(o *Group) bool { return g.spec(0, nil, 0) == o.spec(0, nil, 0) }
+func (g *Group) Alike(o *Group) bool { return g.spec(nil, 0) == o.spec(nil, 0) }
 
 // ChangedSecrets returns, sorted, the secrets that a group of r reads and that are not those of the release before.
 func (r *Release) ChangedSecrets(before *Release, g *Group) (names []string) {

@@ -221,11 +221,8 @@ func (l *look) differs(m *release.Standing, to *side) (release.Does, string) {
 		return release.Renew, "its machine is of another release"
 	}
 	next, before := l.want.Release, l.want.Before
-	if names := next.ChangedSecrets(before, to.group); len(names) > 0 && before.Keys != nil {
+	if names := next.ChangedSecrets(before, to.group); len(names) > 0 {
 		return release.Restart, "it reads secrets that changed: " + fault.Clip(strings.Join(names, ", "), maxNames)
-	}
-	if next.Spec(to.group, 0) != before.Spec(old.group, 0) {
-		return release.Restart, "its machine has older secrets"
 	}
 	return release.Restart, "it is to be restarted"
 }

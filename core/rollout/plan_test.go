@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
@@ -59,7 +60,7 @@ func TestForesee(t *testing.T) {
 				"job rolling start-first 1 now 0 most 1",
 			first: "make job/0, make web/0"},
 		{name: "secrets", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(1, good, nil)},
-			change: func(_ *world, r *release.Release) { r.Secrets = 7 },
+			change: func(w *world, r *release.Release) { r.Keys = map[string]time.Time{"A": w.now} },
 			want:   "web/0 restart (secrets); web rolling start-first 1 now 1 most 2", first: "make web/0"},
 		{name: "restart", from: []release.Group{web(1, good, nil)}, restart: true,
 			want: "web/0 restart; web rolling start-first 1 now 1 most 2", first: "make web/0"},

@@ -3,7 +3,6 @@ package catalog
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"slices"
 	"sort"
@@ -120,7 +119,7 @@ func (r *keyRow) bound() time.Time { return time.Unix(int64(r.at), 0) }
 
 func (r *keyRow) id() string { return hex.EncodeToString(r.machine[:]) }
 
-// The first byte of a row on disk. A row of a souk before is JSON, and begins with a brace.
+// The first byte of a row on disk.
 const (
 	rowBound = 1
 	rowMade  = 2
@@ -142,29 +141,10 @@ func (r *keyRow) encode() []byte {
 }
 
 func (r *keyRow) decode(b []byte) error {
-	if len(b) > 0 && b[0] == '{' {
-		return r.decodeOld(b)
-	}
 	if len(b) != rowSize || b[0] != rowBound && b[0] != rowMade {
 		return errors.New("it is no binding of a key")
 	}
 	r.made, r.at, r.hash = b[0] == rowMade, binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint64(b[5:])
 	copy(r.machine[:], b[13:])
 	return nil
-}
-
-func (r *keyRow) decodeOld(b []byte) error {
-	var old struct {
-		Hash, Machine string
-		At            time.Time
-	}
-	if err := json.Unmarshal(b, &old); err != nil {
-		return err
-	}
-	r.hash, r.at = shortHash(old.Hash), seconds(old.At)
-	n, err := hex.Decode(r.machine[:], []byte(old.Machine)[:min(len(old.Machine), 2*len(r.machine))])
-	if err == nil && n != len(r.machine) {
-		err = errors.New("it is bound to no machine")
-	}
-	return err
 }

@@ -193,25 +193,6 @@ func TestKeysOfBeforeAndSince(t *testing.T) {
 	}
 }
 
-// TestOldRowsAreRead: keys that a souk before has bound are kept.
-func TestOldRowsAreRead(t *testing.T) {
-	j := mem.New()
-	row := fmt.Sprintf(`{"hash":"hash","machine":%q,"at":%q}`, id(7), time.Now().UTC().Format(time.RFC3339Nano))
-	if err := j.Commit([]fsm.Record{{Bucket: bucketKey, Key: "a/k", Value: []byte(row)}}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := Open(j, filepath.Join(t.TempDir(), "key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k := claim(t, c, "k", 1); k.Machine != id(7) || k.Made {
-		t.Errorf("%+v", k)
-	}
-	if _, err := c.Claim("a", "k", "another", id(1)); fault.CodeOf(err) != "idempotency_key" {
-		t.Error(err)
-	}
-}
-
 // fill binds n keys of an app, and writes none.
 func fill(c *Catalog, app, space string, n int, at time.Time) {
 	c.keys.mu.Lock()

@@ -24,35 +24,10 @@ func oldKey(name string, at time.Time) string {
 	return name + "/" + strconv.FormatInt(at.UnixNano(), 10)
 }
 
-// oldest returns the oldest values of an app that are kept, by name.
-func (t oldSecrets) oldest(app string) map[string]secretRow {
-	out := map[string]secretRow{}
-	for key, row := range t.byApp[app] {
-		name, _, _ := strings.Cut(key, "/")
-		if was, there := out[name]; !there || row.UpdatedAt.Before(was.UpdatedAt) {
-			out[name] = row
-		}
-	}
-	return out
-}
-
 // secretTimes returns when each secret of an app was set that there is, by name. The caller holds write or mu.
 func (c *Catalog) secretTimes(app string) map[string]time.Time {
 	out := make(map[string]time.Time, len(c.secrets.byApp[app]))
 	for name, row := range c.secrets.byApp[app] {
-		out[name] = row.UpdatedAt
-	}
-	return out
-}
-
-// keysOf returns when each secret was set that machines of a release begin with. Of one that an older souk made these are
-// the oldest values that are kept: those that its machines have had.
-func (c *Catalog) keysOf(app string, r *release.Release) map[string]time.Time {
-	if r.Keys != nil {
-		return r.Keys
-	}
-	out := c.secretTimes(app)
-	for name, row := range c.old.oldest(app) {
 		out[name] = row.UpdatedAt
 	}
 	return out
@@ -70,7 +45,6 @@ func (c *Catalog) secretAt(app, name string, at time.Time) (secretRow, bool) {
 // pins are the values of secrets that releases begin their machines with.
 type pins struct {
 	keys    map[string]bool // as of oldKey
-	oldest  bool            // the oldest value of each, too: an older souk made one of the releases
 	unknown bool            // one of the releases is not here
 }
 
@@ -92,15 +66,12 @@ func (c *Catalog) pinnedBy(app string, h *release.Head, more ...*release.Release
 		if i := slices.IndexFunc(more, func(x *release.Release) bool { return x != nil && x.ID() == id }); i >= 0 {
 			r = more[i]
 		}
-		switch {
-		case r == nil:
+		if r == nil {
 			p.unknown = true
-		case r.Keys == nil:
-			p.oldest = true
-		default:
-			for name, at := range r.Keys {
-				p.keys[oldKey(name, at)] = true
-			}
+			continue
+		}
+		for name, at := range r.Keys {
+			p.keys[oldKey(name, at)] = true
 		}
 	}
 	return p
@@ -109,19 +80,17 @@ func (c *Catalog) pinnedBy(app string, h *release.Head, more ...*release.Release
 // keptSecrets returns the changes that keep what is pinned of the values that are replaced, and those that erase what was
 // kept and nothing pins any more. The caller holds write.
 func (c *Catalog) keptSecrets(app string, p pins, replaced map[string]secretRow) (kept, erased []change) {
-	oldest := c.old.oldest(app)
 	for name, row := range replaced {
 		key := oldKey(name, row.UpdatedAt)
-		if _, older := oldest[name]; p.keys[key] || p.unknown || p.oldest && !older {
+		if p.keys[key] || p.unknown {
 			kept = append(kept, c.old.put(app+"/"+key, row))
 		}
 	}
 	if p.unknown {
 		return kept, nil
 	}
-	for key, row := range c.old.byApp[app] {
-		name, _, _ := strings.Cut(key, "/")
-		if !p.keys[key] && !(p.oldest && row.UpdatedAt.Equal(oldest[name].UpdatedAt)) {
+	for key := range c.old.byApp[app] {
+		if !p.keys[key] {
 			x, _ := c.old.remove(app + "/" + key)
 			erased = append(erased, x)
 		}
@@ -150,8 +119,8 @@ func (c *Catalog) needsOldSecret(key string) bool {
 }
 
 // keyed returns a release of an app with its version of the secrets and the keys that its groups read, out of those that
-// there are. before is what is in force; nil: nothing. A secret that a group names and that is not there is an error.
-func (c *Catalog) keyed(a App, r, before *release.Release, keys map[string]time.Time) (*release.Release, error) {
+// there are. A secret that a group names and that is not there is an error.
+func (c *Catalog) keyed(a App, r *release.Release, keys map[string]time.Time) (*release.Release, error) {
 	next, lacking := r.Keyed(keys)
 	next.Secrets = a.Secrets
 	for _, group := range slices.Sorted(maps.Keys(lacking)) {
@@ -160,9 +129,6 @@ func (c *Catalog) keyed(a App, r, before *release.Release, keys map[string]time.
 			"group %s reads the secret %s, and app %s has none of that name: set it first, with \"souk secrets set "+
 				"--app %s %s\", or leave it out of the group", group, fault.Clip(name, 80), a.Name, a.Name,
 			fault.Clip(name, 80))
-	}
-	if before != nil && before.Keys == nil && before.Secrets > 0 && before.Secrets == a.Secrets {
-		next.Keys = nil // with keys its machines would be others, though their secrets are the same
 	}
 	return next, nil
 }
@@ -223,11 +189,11 @@ func (c *Catalog) keysFor(m *machine.Machine) (keys map[string]time.Time, strict
 		}
 		if g := r.Group(m.Replica.Group); g != nil &&
 			(m.Replica.Release == t.Release || r.Spec(g, t.Restarted) == m.Replica.Spec) {
-			return c.keysOf(m.App, r), true, nil
+			return r.Keys, true, nil
 		}
 	}
 	if r := c.releases.get(m.App + "/" + m.Replica.Release); r != nil {
-		return c.keysOf(m.App, r), false, nil
+		return r.Keys, false, nil
 	}
 	return nil, false, c.noRelease(m.App, m.Replica.Release)
 }
@@ -294,11 +260,9 @@ func (c *Catalog) rolled(app string, values map[string]*string, by string, paren
 	if before == nil {
 		return s, out, nil, c.noRelease(app, old.InForce(c.tenures.all[app].Progress).Release)
 	}
-	was := *before
-	was.Keys = c.keysOf(app, before)
 	keys := s.at
 	if len(values) > 0 {
-		keys = maps.Clone(was.Keys)
+		keys = maps.Clone(before.Keys)
 		for name := range values {
 			if delete(keys, name); !s.at[name].IsZero() {
 				keys[name] = s.at[name]
@@ -307,10 +271,10 @@ func (c *Catalog) rolled(app string, values map[string]*string, by string, paren
 	}
 	next := *before
 	next.By, next.At, next.Note = by, now, ""
-	if made, err = c.keyed(s.app, &next, nil, keys); err != nil {
+	if made, err = c.keyed(s.app, &next, keys); err != nil {
 		return s, out, nil, err
 	}
-	if out.Groups = made.Reread(&was); len(out.Groups) == 0 {
+	if out.Groups = made.Reread(before); len(out.Groups) == 0 {
 		return s, out, nil, nil
 	}
 	if made, err = settled(made, by, now); err == nil {
@@ -326,29 +290,24 @@ func (c *Catalog) renewed(app string, h *release.Head, r *release.Release, by st
 	now time.Time) (*release.Release, []string, error) {
 	a, gone := c.apps.all[app], []string(nil)
 	keys := c.secretTimes(app)
-	switch {
-	case r.Keys != nil:
-		for name, at := range r.Keys {
-			if _, there := c.secretAt(app, name, at); !there {
-				gone = append(gone, name)
-			} else {
-				keys[name] = at
-			}
+	for name, at := range r.Keys {
+		if _, there := c.secretAt(app, name, at); !there {
+			gone = append(gone, name)
+		} else {
+			keys[name] = at
 		}
-		for name := range keys { // what it had not it does not get
-			if _, had := r.Keys[name]; !had {
-				delete(keys, name)
-			}
+	}
+	for name := range keys { // what it had not it does not get
+		if _, had := r.Keys[name]; !had {
+			delete(keys, name)
 		}
-	case r.Secrets != a.Secrets && h.Release != r.ID() && (h.Before == nil || h.Before.Release != r.ID()):
-		gone = slices.Collect(maps.Keys(keys))
 	}
 	if len(gone) == 0 {
 		return nil, nil, nil
 	}
 	next := *r
 	next.By, next.At = by, now
-	out, err := c.keyed(a, &next, nil, keys)
+	out, err := c.keyed(a, &next, keys)
 	if err == nil {
 		out, err = settled(out, by, now)
 	}

@@ -240,9 +240,9 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 	})
 }
 
-// TestTheSecretOfAnOlderMember: a member of an older version, which keeps no earlier values, changes or deletes a secret.
+// TestASecretReplacedWithoutItsHead: a member that knows of no head, and so keeps no earlier values, changes or deletes a secret.
 // Machines of the current release still read the value they had, and the other members learn of the change.
-func TestTheSecretOfAnOlderMember(t *testing.T) {
+func TestASecretReplacedWithoutItsHead(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		a, b := newTeller(t), newTeller(t)
 		one, two := "one", "two"
@@ -277,52 +277,6 @@ func TestTheSecretOfAnOlderMember(t *testing.T) {
 		if len(b.told) != 1 || b.told[0].bucket != bucketOldSecret {
 			t.Errorf("gone %v: told %v", gone, b.told)
 		}
-	}
-}
-
-// TestTheSecretsOfAnOldersRelease: the release after one that a souk made which knew of no keys has none either while the
-// app's secrets are as they were, so that its machines stay; and an undo returns to the values that it had.
-func TestTheSecretsOfAnOldersRelease(t *testing.T) {
-	x := newTeller(t)
-	one, two := "one", "two"
-	_, err := x.CreateApp("shop", "", "", "")
-	if err == nil {
-		_, _, err = x.SetSecrets("shop", map[string]*string{"A": &one})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := readers("1")
-	r.Secrets, r.At = 1, morning
-	h := &release.Head{Schema: release.Schema, Number: 1, Release: r.ID(), Why: release.WhyDeploy, At: morning,
-		Rollout: 1}
-	x.hear(t, told{bucketRelease, "shop/" + r.ID(), encode(r)}, told{bucketHead, "shop", encode(h)})
-	h, err = x.Deploy("shop", readers("2"), "ann", nil, nil, morning)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, _ := x.Service("shop")
-	if s.Release.Keys != nil || s.Release.Secrets != 1 {
-		t.Fatalf("%+v", s.Release)
-	}
-	done := release.Progress{Rollout: h.Rollout, Release: h.Release, State: release.Done}
-	tenure := release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Progress: done}
-	if err := x.SetTenure("shop", tenure); err != nil {
-		t.Fatal(err)
-	}
-	rolled, err := x.RollSecrets("shop", map[string]*string{"A": &two}, "ann", nil, morning)
-	if err != nil || !slices.Equal(rolled.Groups, []string{"all", "one"}) {
-		t.Fatalf("%+v, %v", rolled, err)
-	}
-	s, _ = x.Service("shop")
-	for want, r := range map[string]*release.Release{"one": s.Before, "two": s.Release} {
-		if got, err := x.OpenSecrets(replica(r, "all", 0)); err != nil || got["A"] != want {
-			t.Errorf("%v, %v, not %s", got, err, want)
-		}
-	}
-	if _, err := x.OpenSecrets(&machine.Machine{App: "shop", Config: &machine.Config{}, Replica: &machine.Replica{
-		Group: "all", Release: strings.Repeat("0", 32), Spec: "x"}}); !fault.Is(err, fault.Unavailable) {
-		t.Errorf("a release that is not here: %v", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *Catalog) headed(app string, h *release.Head, r *release.Release, s *set
 
 // deployed returns the release that a deploy makes, and the head that wants it. The caller holds write.
 func (c *Catalog) deployed(a App, old *release.Head, want *release.Change) (*release.Head, *release.Release, error) {
-	r, err := c.keyed(a, want.New, c.inForce(a.Name, old), c.secretTimes(a.Name))
+	r, err := c.keyed(a, want.New, c.secretTimes(a.Name))
 	if err == nil {
 		r, err = settled(r, want.By, want.At)
 	}
