@@ -37,7 +37,7 @@ type Head struct {
 	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
 	Restarted uint64 `json:"restarted,omitempty"`
 
-	Rollout  uint64   `json:"rollout,omitempty"`  // the number of the head that began the rollout; 0: an older souk wrote it
+	Rollout  uint64   `json:"rollout,omitempty"`  // the number of the head that began the rollout
 	Before   *Target  `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
 	Promoted int      `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
 	Paused   bool     `json:"paused,omitempty"`   // no further machine is replaced
@@ -193,7 +193,7 @@ func (h *Head) InForce(p Progress) Target {
 // proven returns what an undo of the next rollout returns to: what the head wants if its rollout has succeeded, else what
 // was before it. nil: nothing has.
 func (h *Head) proven(p Progress) *Target {
-	if h.Rollout == 0 || p.Of(h) && p.State == Done && !p.Undo && len(p.Failed) == 0 {
+	if p.Of(h) && p.State == Done && !p.Undo && len(p.Failed) == 0 {
 		t := h.Target()
 		return &t
 	}

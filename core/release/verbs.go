@@ -49,13 +49,10 @@ type CanaryAt struct {
 }
 
 // Tell tells of the rollout of a service. fresh returns how many replicas of a group have a machine of the release that is ready, or
-// rests; nil: nobody counted. ok is false where a souk wrote the head that knew of no rollouts.
-func (r *Service) Tell(fresh func(group string) int) (s Story, ok bool) {
+// rests; nil: nobody counted.
+func (r *Service) Tell(fresh func(group string) int) Story {
 	h, p := r.Head, &r.Progress
-	if h.Rollout == 0 {
-		return Story{}, false
-	}
-	s = Story{Number: h.Rollout, Release: h.Release, InForce: h.InForce(*p).Release, State: RolledRunning,
+	s := Story{Number: h.Rollout, Release: h.Release, InForce: h.InForce(*p).Release, State: RolledRunning,
 		Steps: r.steps(), Since: h.Began()}
 	if h.Before != nil {
 		s.Before = h.Before.Release
@@ -86,7 +83,7 @@ func (r *Service) Tell(fresh func(group string) int) (s Story, ok bool) {
 	case fresh != nil && r.waits(s.Step, fresh):
 		s.State = RolledWaiting
 	}
-	return s, true
+	return s
 }
 
 // undone reports whether what was before is wanted again.
@@ -212,9 +209,9 @@ func noEarlier(format string, args ...any) error {
 // Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. The error is a
 // Precondition, code rollout_over: there is nothing to pause.
 func (r *Service) Pause() (Change, error) {
-	s, told := r.Tell(nil)
+	s := r.Tell(nil)
 	switch {
-	case !told || s.State == RolledDone:
+	case s.State == RolledDone:
 		return noChange(), isOver("the rollout of %s is over, so there is nothing to pause", r.App)
 	case r.undone():
 		return noChange(), isOver("the rollout of %s has failed and is undone, which cannot be paused: deploy another "+
@@ -228,8 +225,7 @@ func (r *Service) Pause() (Change, error) {
 // Resume returns the change by which a rollout goes on that is paused, or is tried again that was undone. One that runs
 // or is done stays as it is.
 func (r *Service) Resume() Change {
-	switch s, told := r.Tell(nil); {
-	case told && s.State == RolledPaused, r.undone():
+	if r.Tell(nil).State == RolledPaused || r.undone() {
 		return Change{Resume: true, Why: WhyResume}
 	}
 	return noChange()
@@ -238,9 +234,9 @@ func (r *Service) Resume() Change {
 // Promote returns the change by which so many steps of a canary are over; 0: one more than are. all: the last one is,
 // too. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
 func (r *Service) Promote(steps int, all bool) (Change, error) {
-	s, told := r.Tell(nil)
+	s := r.Tell(nil)
 	switch {
-	case !told || s.State == RolledDone:
+	case s.State == RolledDone:
 		return noChange(), isOver("the rollout of %s is over, so there is nothing to promote", r.App)
 	case r.undone():
 		return noChange(), isOver("the rollout of %s has failed and is undone, so there is nothing to promote: "+

@@ -31,7 +31,7 @@ func TestTheNumbersOfACanary(t *testing.T) {
 		}
 		told := release.Service{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
 			Tenure: release.Tenure{Progress: r.want.Progress}}
-		if s, _ := told.Tell(nil); !slices.Equal(s.Canary, want) {
+		if s := told.Tell(nil); !slices.Equal(s.Canary, want) {
 			t.Errorf("at step %d: %v, want %v", step, s.Canary, want)
 		}
 		r.follow(release.Change{Promote: step + 1, Why: release.WhyPromote}, nil)
@@ -86,7 +86,7 @@ func TestWhatACanaryReplacesFirst(t *testing.T) {
 		}
 		all := release.Service{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
 			Tenure: release.Tenure{Progress: r.want.Progress}}
-		if s, _ := all.Tell(func(string) int { return have[other] }); s.State != release.RolledWaiting {
+		if s := all.Tell(func(string) int { return have[other] }); s.State != release.RolledWaiting {
 			r.t.Fatalf("%s: at the step the rollout is %s", tt.name, s.State)
 		}
 		r.rest() // which promotes it

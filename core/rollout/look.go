@@ -90,7 +90,7 @@ func courseOf(now time.Time, want *Want) course {
 	if !c.progress.Of(h) {
 		c.progress = release.Progress{Rollout: h.Rollout, Release: h.Release, At: now.UTC()}
 	}
-	c.open = h.Rollout > 0 && c.progress.State != release.Done
+	c.open = c.progress.State != release.Done
 	c.blocked = want.Release.Command != nil && h.Command && c.wakes() && c.progress.Command != release.CommandDone
 	return c
 }

@@ -54,21 +54,18 @@ func (a *Releases) Carried() map[string][]api.GroupStatus {
 	return out
 }
 
-// rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: an older souk wrote its head.
+// rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: this souk cannot read its head.
 func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 	if of.Head == nil {
 		return nil
 	}
-	s, told := of.Tell(func(group string) int {
+	s := of.Tell(func(group string) int {
 		i := slices.IndexFunc(groups, func(g api.GroupStatus) bool { return g.Name == group })
 		if i < 0 {
 			return 0
 		}
 		return fresh(&groups[i])
 	})
-	if !told {
-		return nil
-	}
 	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, InForce: s.InForce, State: s.State,
 		Canary: s.Canary, Asked: s.Asked, By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Since: s.Since,
 		Failed: []api.RolloutFailure{}}
