@@ -172,7 +172,7 @@ type metrics struct {
 // buildInfo tells which souk this is, by its labels; it is always 1.
 func buildInfo(b cluster.Build) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "souk_build_info", Help: "Which souk this is, by labels: its version, and its commit and when that was made.",
+		Name: "souk_build_info", Help: "Which souk this is, by its labels: version, commit and the date of that.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "commit_time": b.At,
 			"go": goruntime.Version()},
 	}, func() float64 { return 1 })

@@ -115,8 +115,8 @@ func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
 	node := *n
 	s.mu.Lock()
 	was := s.all[id]
-	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys, Build: m.Build,
-		State: state, Since: time.Now(), Self: id == s.self}
+	now := cluster.Member{ID: id, Addr: n.Address(), API: m.API, Role: m.Role, Capability: m.Capability, Keys: m.Keys,
+		Build: m.Build, State: state, Since: time.Now(), Self: id == s.self}
 	if was != nil && was.State == state {
 		now.Since = was.Since
 	}

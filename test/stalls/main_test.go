@@ -68,7 +68,8 @@ func serve(dir string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: "local", Build: cluster.Build{Version: "test"}, Log: log,
+	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Region: "local", Log: log,
+		Build: cluster.Build{Version: "test"},
 		Workers: []node.Worker{{ID: "w1", Dir: dir,
 			Capacity: cluster.Resources{CPU: 64_000, Memory: 64_000, Disk: 100_000, Ports: 100}}},
 		Pace: pace(by),
