@@ -1,0 +1,90 @@
+package souk_test
+
+import (
+	"go/ast"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/soukhq/souk/cli"
+)
+
+// ofOthers are words by which a comment says that code is there for another version of souk.
+var ofOthers = regexp.MustCompile(`(?i)\b(older|earlier|previous|former) (souk|release of souk)s?\b|\bsouks? of before\b|` +
+	`\bversions? of souk before\b|\bcompatib(le|ility) (with|for|until)\b`)
+
+// endsWith is how such a comment names the release that the code is deleted in.
+var endsWith = regexp.MustCompile(`\bCompatible until (\d+\.\d+\.\d+):`)
+
+// overdue says what is wrong with a comment about code for other versions of souk, at a release: it must say "Compatible
+// until 0.3.0: why", of a release that is to come. "": nothing.
+func overdue(comment, release string) string {
+	text := strings.Join(strings.Fields(strings.ReplaceAll(comment, "//", " ")), " ")
+	if !ofOthers.MatchString(text) {
+		return ""
+	}
+	m := endsWith.FindStringSubmatch(text)
+	switch {
+	case m == nil:
+		return `it is for another version of souk, and does not say "Compatible until X.Y.Z:"`
+	case !isBefore(release, m[1]):
+		return "it ends with " + m[1] + ", which this is: delete it"
+	}
+	return ""
+}
+
+// isBefore reports whether a release comes before another one.
+func isBefore(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range as {
+		x, _ := strconv.Atoi(as[i])
+		y, _ := strconv.Atoi(bs[i])
+		if x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+// TestCompatibilityEnds: what is there for other versions of souk says in which release it is deleted, and is deleted then.
+func TestCompatibilityEnds(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, c := range s.file.Comments {
+			if why := overdue(textOf(c), cli.Release); why != "" {
+				t.Errorf("%s: %s", s.fset.Position(c.Pos()), why)
+			}
+		}
+	}
+}
+
+func textOf(c *ast.CommentGroup) string {
+	var lines []string
+	for _, x := range c.List {
+		lines = append(lines, x.Text)
+	}
+	return strings.Join(lines, " ")
+}
+
+// TestOverdue: which comments are refused at release 0.2.0.
+func TestOverdue(t *testing.T) {
+	for comment, want := range map[string]bool{
+		"// it is read from the journal":                                        false,
+		"// an older souk wrote none":                                           true,
+		"// nil: an\n// older souk wrote none":                                  true,
+		"// Compatible until 0.3.0: an older souk wrote none":                   false,
+		"// Compatible until 0.10.0: an older souk wrote none":                  false,
+		"// Compatible until 0.2.0: an older souk wrote none":                   true,
+		"// Compatible until 0.1.9: reapers of older souks lock by flock":       true,
+		"// for compatibility with versions of souk before 0.2":                 true,
+		"// the version before this one of a machine":                           false,
+		"// Compatible until 1.0.0: for compatibility with souks of before 0.9": false,
+	} {
+		if why := overdue(comment, "0.2.0"); (why != "") != want {
+			t.Errorf("%q: %q", comment, why)
+		}
+	}
+}
