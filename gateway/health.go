@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/mesh/gossip"
 	"github.com/soukhq/souk/mesh/pki"
@@ -139,7 +140,8 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 	parts := a.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
-	if slices.ContainsFunc(parts, gap) && pause(ctx, settleTime) == nil { // most are a message that comes in a moment
+	// most are a message that comes in a moment
+	if slices.ContainsFunc(parts, gap) && wait.For(ctx, settleTime) == nil {
 		parts = a.cluster.Parts()
 	}
 	removed := map[cluster.WorkerID]bool{}
@@ -265,7 +267,7 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
 	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
 	first, n, err := a.unreported(ctx, k)
-	if err == nil && len(first) > 0 && pause(ctx, settleTime) == nil {
+	if err == nil && len(first) > 0 && wait.For(ctx, settleTime) == nil {
 		var second []string
 		second, n, err = a.unreported(ctx, k)
 		first = slices.DeleteFunc(first, func(s string) bool { return !slices.Contains(second, s) })
@@ -362,20 +364,5 @@ func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 	for s, n := range states {
 		emit("souk_view_members", "Members of the cluster as this one sees them, itself among them.", "state",
 			string(s), float64(n))
-	}
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -14,17 +14,17 @@ import (
 
 const maxWait = 60 // seconds
 
-// wait is what a client waits for.
-type wait struct {
+// awaited is what a client waits for.
+type awaited struct {
 	states  []string // any of
 	version string   // an instance_id the machine must have
 	from    string   // an event: only what happened after it counts
 	timeout time.Duration
 }
 
-func readWait(r *http.Request) (wait, error) {
+func readWait(r *http.Request) (awaited, error) {
 	q := r.URL.Query()
-	v := wait{version: q.Get("version"), from: q.Get("from_event_id")}
+	v := awaited{version: q.Get("version"), from: q.Get("from_event_id")}
 	if v.version == "" {
 		v.version = q.Get("instance_id")
 	}
@@ -48,7 +48,7 @@ func readWait(r *http.Request) (wait, error) {
 }
 
 // judge reports whether m meets the wait. It returns an error when m never can.
-func (v wait) judge(m *machine.Machine) (bool, error) {
+func (v awaited) judge(m *machine.Machine) (bool, error) {
 	gone := m.State == machine.Destroyed
 	if gone && v.wants(machine.Destroyed) {
 		return true, nil // every version of it is
@@ -73,11 +73,11 @@ func (v wait) judge(m *machine.Machine) (bool, error) {
 	return false, nil
 }
 
-func (v wait) wants(s machine.State) bool { return slices.Contains(v.states, string(s)) }
+func (v awaited) wants(s machine.State) bool { return slices.Contains(v.states, string(s)) }
 
 // reached reports whether m is in one of the states, or was since the event. One that is made and was never started is
 // at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start it.
-func (v wait) reached(m *machine.Machine) bool {
+func (v awaited) reached(m *machine.Machine) bool {
 	settled := slices.Contains(v.states, "settled") && !m.State.Transient()
 	if v.from == "" {
 		return settled || v.wants(m.State) || m.State == machine.Created && v.wants(machine.Stopped)

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,13 +17,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/soukhq/souk/api"
-	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cli/images"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/fleet/find"
-	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/node/nodetest"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/runtime/image"
 	"github.com/soukhq/souk/runtime/image/imagetest"
@@ -86,20 +83,7 @@ func newTown(t *testing.T, places map[string]string) *town {
 		k, is := all[id]
 		return k, is
 	}}
-	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows})
-	g := must(gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,
-		Token: "t"}))(t)
-	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	s := g.Server()
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
-		_ = s.Close()
-		<-served
-		broker.Close()
-	})
-	w.addr = ln.Addr().String()
+	w.addr = nodetest.Serve(t, directory, rows, "t")
 	return w
 }
 

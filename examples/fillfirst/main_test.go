@@ -3,17 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/fleet/find"
-	"github.com/soukhq/souk/gateway"
+	"github.com/soukhq/souk/node/nodetest"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/journal/mem"
@@ -54,20 +52,12 @@ func TestFillFirst(t *testing.T) {
 		w, there := workers[id]
 		return w, there
 	}}
-	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows})
-	defer broker.Close()
-	g, err := gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,
-		Token: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(g.Server().Handler)
-	defer server.Close()
-	if _, err := client.New(server.URL, "secret").CreateApp(ctx, "a"); err != nil {
+	addr := "http://" + nodetest.Serve(t, directory, rows, "secret")
+	if _, err := client.New(addr, "secret").CreateApp(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := run(ctx, &out, server.URL, "secret", "a", 12, []string{"/bin/sleep", "60"}); err != nil {
+	if err := run(ctx, &out, addr, "secret", "a", 12, []string{"/bin/sleep", "60"}); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -78,7 +68,7 @@ func TestFillFirst(t *testing.T) {
 	if got := strings.Join(order, " "); got != "w1 w1 w2 w2 w2 w2 w3 w3 w3 w3 w3 w3" {
 		t.Errorf("placed on %s", got)
 	}
-	err = run(ctx, &out, server.URL, "secret", "a", 1, []string{"/bin/sleep", "60"})
+	err = run(ctx, &out, addr, "secret", "a", 1, []string{"/bin/sleep", "60"})
 	if err == nil || !strings.Contains(err.Error(), "memory: wanted 256 MiB, had 0 MiB free of 512 MiB") {
 		t.Errorf("a full fleet says %v", err)
 	}
