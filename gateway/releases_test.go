@@ -175,7 +175,7 @@ func TestRolloutVerbs(t *testing.T) {
 		t.Helper()
 		service, _ := s.catalog.Service("a")
 		p.Rollout, p.Release, p.At = service.Head.Rollout, service.Head.Release, time.Now()
-		tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Progress: p}
+		tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Notes: release.Notes{Progress: p}}
 		if err := s.catalog.SetTenure("a", tenure); err != nil {
 			t.Fatal(err)
 		}

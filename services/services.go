@@ -270,8 +270,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 				n.Progress.State, "undo", n.Progress.Undo, "why", n.Progress.Why)
 		}
 		s.noteScaled(k.app, next.Scaled, n.Scaled)
-		next.Held, next.Unmade, next.Busy = n.Held, n.Unmade, n.Busy
-		next.Progress, next.Scaled, next.Runs = n.Progress, n.Scaled, n.Runs
+		next.Notes, next.Busy = n.Notes, n.Busy
 		s.tell(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false

@@ -57,7 +57,7 @@ func TestAutoscalesThatCannotBe(t *testing.T) {
 // TestTellOfScaled: a steward's word is bounded.
 func TestTellOfScaled(t *testing.T) {
 	for _, x := range []Scaled{{Count: -1}, {Count: 1001}, {Lacks: strings.Repeat("x", MaxLacks+1)}} {
-		if err := (&Tenure{Scaled: map[string]Scaled{"web": x}}).Check(); err == nil {
+		if err := (&Tenure{Notes: Notes{Scaled: map[string]Scaled{"web": x}}}).Check(); err == nil {
 			t.Errorf("%+v is taken", x)
 		}
 	}

@@ -13,7 +13,12 @@ import (
 type Tenure struct {
 	Term cluster.Term `json:"term"`
 	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
-	Held []Held       `json:"held,omitempty"`
+	Notes
+}
+
+// Notes are what the steward of a service writes down for the next one: what cannot be seen from the machines.
+type Notes struct {
+	Held []Held `json:"held,omitempty"` // machines that died again and again, and are kept down
 	// Unmade are replicas that have no machine of the release that is wanted, as none could be made, and why.
 	Unmade []Failure `json:"unmade,omitempty"`
 	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.

@@ -98,7 +98,7 @@ func TestTell(t *testing.T) {
 				p.Rollout, p.Release = h.Rollout, h.Release
 			}
 			r := Service{Head: h, Release: tt.r, Before: releaseOf("one", map[string]int{"web": 4}),
-				Tenure: Tenure{Progress: p}}
+				Tenure: Tenure{Notes: Notes{Progress: p}}}
 			got := r.Tell(func(string) int { return tt.fresh })
 			want := tt.want
 			want.Number, want.Release, want.Before = 2, tt.r.ID(), h.Before.Release
@@ -188,7 +188,7 @@ func TestVerbs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.do(&Service{App: "shop", Head: tt.h, Release: tt.r, Before: one,
-				Tenure: Tenure{Progress: at(tt.h, tt.p)}})
+				Tenure: Tenure{Notes: Notes{Progress: at(tt.h, tt.p)}}})
 			if fault.CodeOf(err) != tt.code && err != nil || err == nil && tt.code != "" ||
 				got.Release != tt.want.Release || got.Pause != tt.want.Pause || got.Resume != tt.want.Resume ||
 				got.Promote != tt.want.Promote || got.Why != tt.want.Why {
@@ -213,7 +213,7 @@ func TestVerbsTwice(t *testing.T) {
 		verb := rapid.SampledFrom([]string{WhyBack, WhyPause, WhyResume, WhyPromote}).Draw(rt, "verb")
 		do := func(h *Head, of *Release) (Change, error) {
 			r := Service{App: "shop", Head: h, Release: of, Before: releaseOf("one", map[string]int{"web": 4}),
-				Tenure: Tenure{Progress: p}}
+				Tenure: Tenure{Notes: Notes{Progress: p}}}
 			switch verb {
 			case WhyBack:
 				return r.Rollback(h.Before.Release)
@@ -237,7 +237,7 @@ func TestVerbsTwice(t *testing.T) {
 			if n.Release != h.Before.Release {
 				rt.Fatalf("went back to %s", n.Release)
 			}
-			again, err := (&Service{Head: n, Release: r, Tenure: Tenure{Progress: p}}).Rollback(n.Release)
+			again, err := (&Service{Head: n, Release: r, Tenure: Tenure{Notes: Notes{Progress: p}}}).Rollback(n.Release)
 			if err != nil || again.Why != "" {
 				rt.Fatalf("%+v, %v", again, err)
 			}

@@ -319,7 +319,7 @@ func TestScaledByHand(t *testing.T) {
 	}
 	hand := func(n int) {
 		of := release.Service{App: "a", Head: r.want.Head, Release: r.want.Release,
-			Tenure: release.Tenure{Progress: r.want.Progress, Scaled: r.want.Scaled}}
+			Tenure: release.Tenure{Notes: release.Notes{Progress: r.want.Progress, Scaled: r.want.Scaled}}}
 		if c := of.Scale(map[string]int{"web": n}); c.Why != "" {
 			r.follow(c, nil)
 		}

@@ -30,7 +30,7 @@ func TestTheNumbersOfACanary(t *testing.T) {
 			r.tick()
 		}
 		told := release.Service{App: "shop", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Tenure: release.Tenure{Progress: r.want.Progress}}
+			Tenure: release.Tenure{Notes: release.Notes{Progress: r.want.Progress}}}
 		if s := told.Tell(nil); !slices.Equal(s.Canary, want) {
 			t.Errorf("at step %d: %v, want %v", step, s.Canary, want)
 		}
@@ -85,7 +85,7 @@ func TestWhatACanaryReplacesFirst(t *testing.T) {
 			r.t.Fatalf("%s: %v are ready at the step, want %d and %d", tt.name, have, tt.old, tt.new)
 		}
 		all := release.Service{App: "a", Head: r.want.Head, Release: r.want.Release, Before: r.want.Before,
-			Tenure: release.Tenure{Progress: r.want.Progress}}
+			Tenure: release.Tenure{Notes: release.Notes{Progress: r.want.Progress}}}
 		if s := all.Tell(func(string) int { return have[other] }); s.State != release.RolledWaiting {
 			r.t.Fatalf("%s: at the step the rollout is %s", tt.name, s.State)
 		}

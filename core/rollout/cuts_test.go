@@ -185,9 +185,7 @@ func (c *cuts) look(h *half) {
 	if h.steward == nil {
 		h.steward = NewSteward(h.tenure.Term)
 	}
-	want := Want{App: "app1", Head: h.head, Release: c.releases[h.head.Release], Held: h.tenure.Held,
-		Unmade:   h.tenure.Unmade,
-		Progress: h.tenure.Progress, LostAfter: 3 * time.Second}
+	want := Want{App: "app1", Head: h.head, Release: c.releases[h.head.Release], Notes: h.tenure.Notes, LostAfter: 3 * time.Second}
 	if h.head.Before != nil {
 		want.Before = c.releases[h.head.Before.Release]
 	}
@@ -216,7 +214,7 @@ func (c *cuts) look(h *half) {
 		h.begun = least
 		c.write(h, next)
 	case n.Tell:
-		next.Held, next.Unmade, next.Progress, next.Busy = n.Held, n.Unmade, n.Progress, n.Busy
+		next.Notes, next.Busy = n.Notes, n.Busy
 		c.logf("%s tells %+v", h.id, n.Progress)
 		c.write(h, next)
 	case !n.Busy && next.Busy:

@@ -78,7 +78,7 @@ func (e *estate) release(r *release.Release, image string) {
 		e.releases = map[string]*release.Release{}
 	}
 	e.releases[r.ID()] = r
-	e.want = Want{App: "app1", Head: head, Release: r, Progress: e.want.Progress, Runs: e.want.Runs}
+	e.want = Want{App: "app1", Head: head, Release: r, Notes: e.want.Notes}
 	if head.Before != nil {
 		e.want.Before = e.releases[head.Before.Release]
 	}

@@ -30,7 +30,7 @@ func (r *rig) moveTo(id string, to cluster.WorkerID) {
 		index = m.Index
 	}
 	rolled := release.Service{Head: r.want.Head, Release: r.want.Release,
-		Tenure: release.Tenure{Progress: r.want.Progress}}
+		Tenure: release.Tenure{Notes: release.Notes{Progress: r.want.Progress}}}
 	stands := func(id string) bool { return r.machines[id] != nil }
 	c, err := rolled.Move([]release.MoveTo{{Machine: id, Group: "web", Index: index, To: to}}, stands, r.now)
 	if err != nil {

@@ -261,7 +261,7 @@ func ordersFirst(now time.Time, want *Want, standing []release.Standing) (out []
 			s.Begin(cluster.Term{Number: n.Term, Member: "plan"})
 			continue
 		case n.Tell:
-			wants.Held, wants.Unmade, wants.Progress, wants.Scaled = n.Held, n.Unmade, n.Progress, n.Scaled
+			wants.Notes = n.Notes
 			continue
 		}
 		for _, w := range n.Obey {

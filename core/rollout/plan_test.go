@@ -59,6 +59,10 @@ func TestForesee(t *testing.T) {
 			want: "web/0 update, job/0 create; web rolling start-first 1 now 1 most 2; " +
 				"job rolling start-first 1 now 0 most 1",
 			first: "make job/0, make web/0"},
+		{name: "a job that is new", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(1, other, nil),
+			{Name: "job", Replicas: 1, Config: &machine.Config{Image: good}, Cron: &release.Cron{Schedule: "@daily"}}},
+			want:  "web/0 update; web rolling start-first 1 now 1 most 2; job rolling start-first 0 now 0 most 0",
+			first: "make web/0"},
 		{name: "secrets", from: []release.Group{web(1, good, nil)}, to: []release.Group{web(1, good, nil)},
 			change: func(w *world, r *release.Release) { r.Keys = map[string]time.Time{"A": w.now} },
 			want:   "web/0 restart (secrets); web rolling start-first 1 now 1 most 2", first: "make web/0"},

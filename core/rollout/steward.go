@@ -28,15 +28,11 @@ var (
 
 // Want is what is wanted of the service of an app.
 type Want struct {
-	App      string // the app's own id
-	Head     *release.Head
-	Release  *release.Release          // the head's
-	Before   *release.Release          // that of Head.Before; nil: there is none, or it is not here
-	Held     []release.Held            // as the steward has last written
-	Unmade   []release.Failure         // as it has last written
-	Progress release.Progress          // as it has last written
-	Scaled   map[string]release.Scaled // the same, by group
-	Runs     map[string]release.Ran    // the same, by group
+	App           string // the app's own id
+	Head          *release.Head
+	Release       *release.Release // the head's
+	Before        *release.Release // that of Head.Before; nil: there is none, or it is not here
+	release.Notes                  // as the steward has last written
 	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
 	// which members miss each other.
 	LostAfter time.Duration
@@ -44,6 +40,11 @@ type Want struct {
 	Places Places
 	// Workers are all workers of the cluster, where a release that may be in force fences (Release.Fences).
 	Workers []Peer
+}
+
+// WantOf returns what a steward reads of a service, whose app has an id of its own.
+func WantOf(s *release.Service, id string) *Want {
+	return &Want{App: id, Head: s.Head, Release: s.Release, Before: s.Before, Notes: s.Notes}
 }
 
 // Verb is what is to be done to a machine of a service.
@@ -92,17 +93,11 @@ type Next struct {
 	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Held, Unmade, Progress, Scaled and Runs are what the steward must write before it looks again, where Tell says so:
-	// which machines are held, which replicas none could be made for, how far the rollout is, how many machines groups have
-	// chosen to have, and which times of jobs are settled.
-	Held     []release.Held
-	Unmade   []release.Failure
-	Progress release.Progress
-	Scaled   map[string]release.Scaled
-	Runs     map[string]release.Ran
-	Tell     bool
-	Busy     bool      // there is something to do, or under way
-	Again    time.Time // when to look again where nothing changes; zero: there is no need
+	// Notes are what the steward must write before it looks again, where Tell says so.
+	release.Notes
+	Tell  bool
+	Busy  bool      // there is something to do, or under way
+	Again time.Time // when to look again where nothing changes; zero: there is no need
 }
 
 // Steward carries one service. It holds no truth: another one that begins with nothing does the same. It is not safe for
@@ -214,8 +209,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []release.Standing) N
 	l.heedLaterTerms()
 	l.followRollout()
 	if l.awaitsRelease() {
-		return Next{Held: want.Held, Unmade: want.Unmade, Progress: want.Progress, Scaled: want.Scaled, Runs: want.Runs,
-			Busy: s.under > 0}
+		return Next{Notes: want.Notes, Busy: s.under > 0}
 	}
 	d := &docket{look: l}
 	var changed bool

@@ -106,8 +106,7 @@ func (w *world) step(t failer) Next {
 			w.term = max(w.term, n.Term)
 			w.steward.Begin(cluster.Term{Number: w.term, Member: "m"})
 		} else {
-			w.want.Held, w.want.Unmade, w.want.Progress = n.Held, n.Unmade, n.Progress
-			w.want.Scaled, w.want.Runs = n.Scaled, n.Runs
+			w.want.Notes = n.Notes
 		}
 		n = w.steward.Step(w.now, &w.want, w.standing())
 	}

@@ -168,7 +168,7 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 			p := release.Progress{Rollout: h.Rollout, Release: h.Release, State: release.Done,
 				Undo: undo && h.Before != nil}
 			if err := any(rt).SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
-				Progress: p}); err != nil {
+				Notes: release.Notes{Progress: p}}); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -20,7 +20,7 @@ func TestVerbsOfARollout(t *testing.T) {
 		s, _ := x.Service("shop")
 		p.Rollout, p.Release, p.At = s.Head.Rollout, s.Head.Release, morning
 		if err := x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
-			Progress: p}); err != nil {
+			Notes: release.Notes{Progress: p}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestWantedImages(t *testing.T) {
 		s, _ := x.Service("shop")
 		term := cluster.Term{Number: uint64(i + 1), Member: "m"}
 		done := release.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: release.Done, At: morning}
-		if err := x.SetTenure("shop", release.Tenure{Term: term, Progress: done}); err != nil {
+		if err := x.SetTenure("shop", release.Tenure{Term: term, Notes: release.Notes{Progress: done}}); err != nil {
 			t.Fatal(err)
 		}
 	}
