@@ -236,7 +236,7 @@ func (d describer) fields(t reflect.Type, in bool, properties object, required *
 			d.fields(f.Type, in, properties, required)
 			continue
 		}
-		if tag == "-" || !f.IsExported() {
+		if tag == "-" || !f.IsExported() || properties[tag] != nil { // the last is hidden by one that stands before it
 			continue
 		}
 		schema, optional := d.of(f.Type, in), strings.Contains(options, "omit")

@@ -85,31 +85,8 @@ type NewRelease struct {
 
 // NewGroup is machines of one config. All but name and replicas is as in the create of a machine.
 type NewGroup struct {
-	Name       string              `json:"name"`
-	Replicas   *int                `json:"replicas,omitempty"` // 0 to 1000; left out: 1
-	Config     *machine.Config     `json:"config"`
-	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
-	Region     string              `json:"region,omitempty"`
-	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
-	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
-	// SOUK_FENCE). Left out: never of one with a mount, or that is single, else replace.
-	OnLost string `json:"on_lost,omitempty"`
-	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
-	LostAfter *machine.Duration `json:"lost_after,omitempty"`
-	Update    *release.Update   `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
-	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
-	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
-	// run on. At most lost_after less a second, unless on_lost is never.
-	StopAfter *machine.Duration `json:"stop_after,omitempty"`
-	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
-	// the old machine goes before a new one is made.
-	Single bool `json:"single,omitempty"`
-	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with, left
-	// out: min.
-	Autoscale *release.Autoscale `json:"autoscale,omitempty"`
-	// Cron has the group's machine run at times, each time another one, which ends by itself; left out: its machines are
-	// kept up.
-	Cron *release.Cron `json:"cron,omitempty"`
+	Replicas *int `json:"replicas,omitempty"` // 0 to 1000; left out: 1, or min of its autoscale
+	release.Group
 }
 
 // ReleaseMade is the answer to NewRelease.
@@ -282,12 +259,7 @@ type Rollout struct {
 }
 
 // RolloutFailure is a replica that failed in a rollout.
-type RolloutFailure struct {
-	Group   string `json:"group"`
-	Index   int    `json:"index"`
-	Machine string `json:"machine,omitempty"`
-	Why     string `json:"why"`
-}
+type RolloutFailure = release.Failure
 
 // ServiceSteward is the member that sees to a service.
 type ServiceSteward struct {

@@ -238,7 +238,8 @@ func drawn(t *rapid.T) api.NewRelease {
 			kind := rapid.SampledFrom([]string{machine.KindReadiness, machine.KindInformational}).Draw(t, "kind")
 			c.Checks = map[string]machine.CheckConfig{"a.b": {Kind: &kind}}
 		}
-		g := api.NewGroup{Name: name, Config: c, Region: rapid.SampledFrom([]string{"", "iad"}).Draw(t, "region")}
+		g := api.NewGroup{Group: release.Group{Name: name, Config: c, Region: rapid.SampledFrom([]string{"",
+			"iad"}).Draw(t, "region")}}
 		if rapid.Bool().Draw(t, "counted") {
 			g.Replicas = new(rapid.IntRange(0, 1000).Draw(t, "replicas"))
 		}
@@ -292,8 +293,9 @@ func TestChecksCount(t *testing.T) {
 			t.Errorf("%q is %s, want %s", x.says, got, x.want)
 		}
 	}
-	made := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Config: &machine.Config{Image: "a:1",
-		Checks: map[string]machine.CheckConfig{"up": {}}}}}}
+	made := api.NewRelease{Groups: []api.NewGroup{{Group: release.Group{Name: "web",
+		Config: &machine.Config{Image: "a:1",
+			Checks: map[string]machine.CheckConfig{"up": {}}}}}}}
 	text, err := Write("shop", &made)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/live"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
@@ -59,8 +60,9 @@ func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err er
 		return nil, err
 	}
 	zero := 0
-	release := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &zero, Config: &machine.Config{
-		Image: machine.HostImage, Init: machine.Init{Exec: live.Stays()}}}}}
+	release := api.NewRelease{Groups: []api.NewGroup{{Replicas: &zero, Group: release.Group{Name: "web",
+		Config: &machine.Config{
+			Image: machine.HostImage, Init: machine.Init{Exec: live.Stays()}}}}}}
 	if err := atOnce(o.Services, o.At, func(i int) error {
 		_, err := cl.Deploy(ctx, name(i), release)
 		return err

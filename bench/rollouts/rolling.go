@@ -84,8 +84,8 @@ func rolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err er
 func rollingRelease(o Options, version int) api.NewRelease {
 	c := live.LaunchOf(live.Stays(), false).Config
 	c.Env = map[string]string{"VERSION": fmt.Sprint(version)}
-	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &o.Machines, Config: c,
-		Update: &release.Update{MaxSurge: fmt.Sprint(o.At), MinUp: &machine.Duration{}}}}}
+	return api.NewRelease{Groups: []api.NewGroup{{Replicas: &o.Machines, Group: release.Group{Name: "web", Config: c,
+		Update: &release.Update{MaxSurge: fmt.Sprint(o.At), MinUp: &machine.Duration{}}}}}}
 }
 
 // updateByHand replaces machines, so many at a time, and enters the new ones.

@@ -95,14 +95,14 @@ func giveImage(ctx context.Context, dir string, agents *live.Agents, ids []strin
 // colouredRelease is a release of as many replicas as members; each answers with its version.
 func colouredRelease(o Options, version int) api.NewRelease {
 	serve := fmt.Sprintf("echo %d > /tmp/version; exec /bin/httpd -f -p %d -h /tmp", version, webPort)
-	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &o.Members,
+	return api.NewRelease{Groups: []api.NewGroup{{Replicas: &o.Members, Group: release.Group{Name: "web",
 		Update: &release.Update{Strategy: release.BlueGreen, MinUp: &machine.Duration{}},
 		Config: &machine.Config{Image: webImage, Guest: &machine.Guest{CPUMilli: 100, MemoryMB: 64},
 			Init: machine.Init{Exec: []string{"/bin/busybox", "sh", "-c", serve}},
 			Services: []machine.Service{{Protocol: "tcp", InternalPort: webPort, Hosts: []string{colours},
 				Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}},
 				Checks: []machine.ServiceCheck{{Type: new("tcp"), Interval: &machine.Duration{Duration: time.Second},
-					GracePeriod: &machine.Duration{Duration: 100 * time.Millisecond}}}}}}}}}
+					GracePeriod: &machine.Duration{Duration: 100 * time.Millisecond}}}}}}}}}}
 }
 
 // seen is what requests through one member were answered with.

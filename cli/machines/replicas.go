@@ -71,8 +71,8 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 		return cli.Usagef("--replicas takes of a launch its config, region and scheduling; leave the rest out of %s: "+
 			"souk names the machines and starts them", o.from)
 	}
-	group := api.NewGroup{Name: o.replicas.group, Replicas: &o.replicas.count, Config: l.Config,
-		Scheduling: l.Scheduling, Region: l.Region}
+	group := api.NewGroup{Replicas: &o.replicas.count, Group: release.Group{Name: o.replicas.group, Config: l.Config,
+		Scheduling: l.Scheduling, Region: l.Region}}
 	made, err := deploy(ctx, cl, app, group, o.replicas.note)
 	if err != nil {
 		return err

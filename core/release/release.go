@@ -44,16 +44,25 @@ type Group struct {
 	Config     *machine.Config     `json:"config"`
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
-	OnLost     OnLost              `json:"on_lost,omitempty"` // "": Lost says
-	// LostAfter is for how long a worker has not been heard whose machines are lost; nil: Want.LostAfter.
+	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
+	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
+	// SOUK_FENCE). Left out: never of one with a mount, or that is single, else replace.
+	OnLost OnLost `json:"on_lost,omitempty"`
+	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
-	Update    *Update           `json:"update,omitempty"` // nil: a rolling one
-	After     []string          `json:"after,omitempty"`  // groups whose machines are as the release says before
-	// StopAfter is for how long a worker may hear no other member until it stops its machines of the group; nil: never.
+	Update    *Update           `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
+	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
+	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
+	// run on. At most lost_after less a second, unless on_lost is never.
 	StopAfter *machine.Duration `json:"stop_after,omitempty"`
-	Single    bool              `json:"single,omitempty"` // of each slot one machine at most may run at any time
-	Autoscale *Autoscale        `json:"autoscale,omitempty"`
-	Cron      *Cron             `json:"cron,omitempty"` // nil: its machines are kept up
+	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
+	// the old machine goes before a new one is made.
+	Single bool `json:"single,omitempty"`
+	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with.
+	Autoscale *Autoscale `json:"autoscale,omitempty"`
+	// Cron has the group's machine run at times, each time another one, which ends by itself; left out: its machines are
+	// kept up.
+	Cron *Cron `json:"cron,omitempty"`
 }
 
 // OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.

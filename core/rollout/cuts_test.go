@@ -185,7 +185,8 @@ func (c *cuts) look(h *half) {
 	if h.steward == nil {
 		h.steward = NewSteward(h.tenure.Term)
 	}
-	want := Want{App: "app1", Head: h.head, Release: c.releases[h.head.Release], Notes: h.tenure.Notes, LostAfter: 3 * time.Second}
+	want := Want{App: "app1", Head: h.head, Release: c.releases[h.head.Release], Notes: h.tenure.Notes,
+		LostAfter: 3 * time.Second}
 	if h.head.Before != nil {
 		want.Before = c.releases[h.head.Before.Release]
 	}

@@ -47,7 +47,8 @@ func TestAnImageThatNobodyHas(t *testing.T) {
 	if said != "the registry does not have it" {
 		t.Errorf("it says %q", said)
 	}
-	if err := (&release.Tenure{Notes: release.Notes{Unmade: make([]release.Failure, release.MaxUnmade+1)}}).Check(); err == nil {
+	if err := (&release.Tenure{Notes: release.Notes{Unmade: make([]release.Failure,
+		release.MaxUnmade+1)}}).Check(); err == nil {
 		t.Error("a tenure may tell of any number")
 	}
 }

@@ -94,10 +94,7 @@ func releaseAnswer(e *catalog.ReleaseEntry) api.Release {
 	}
 	for i := range b.Groups {
 		g := &b.Groups[i]
-		out.Groups = append(out.Groups, api.NewGroup{Name: g.Name, Replicas: &g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: string(g.OnLost), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
-			Cron: g.Cron})
+		out.Groups = append(out.Groups, api.NewGroup{Replicas: &g.Replicas, Group: *g})
 	}
 	return out
 }

@@ -123,10 +123,9 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 			return nil, nil, nil, fault.Wrap(err, fault.KindOf(err), fault.As(err).Code, "group %s",
 				fault.Clip(cmp.Or(g.Name, `""`), 80))
 		}
-		made.Groups = append(made.Groups, release.Group{Name: g.Name, Replicas: *g.Replicas, Config: g.Config,
-			Scheduling: g.Scheduling, Region: g.Region, OnLost: onLost(app, &g), LostAfter: g.LostAfter,
-			Update: g.Update, After: g.After, StopAfter: g.StopAfter, Single: g.Single, Autoscale: g.Autoscale,
-			Cron: g.Cron})
+		one := g.Group
+		one.Replicas, one.OnLost = *g.Replicas, onLost(app, &g.Group)
+		made.Groups = append(made.Groups, one)
 	}
 	here, err = a.pin(ctx, made, by.Deploys)
 	return made, un, here, err
@@ -134,10 +133,10 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 
 // onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
 // or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
-func onLost(app *catalog.App, g *api.NewGroup) release.OnLost {
+func onLost(app *catalog.App, g *release.Group) release.OnLost {
 	switch {
 	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
-		return release.OnLost(g.OnLost)
+		return g.OnLost
 	case app.Disconnect == catalog.DisconnectFast:
 		return release.Replace
 	}

@@ -68,10 +68,7 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 	})
 	out := &api.Rollout{Number: s.Number, Release: s.Release, Before: s.Before, InForce: s.InForce, State: s.State,
 		Canary: s.Canary, Asked: s.Asked, By: s.By, Step: s.Step, Steps: s.Steps, Why: s.Why, Since: s.Since,
-		Failed: []api.RolloutFailure{}}
-	for _, f := range s.Failed {
-		out.Failed = append(out.Failed, api.RolloutFailure(f))
-	}
+		Failed: append([]api.RolloutFailure{}, s.Failed...)}
 	return out
 }
 

@@ -28,8 +28,8 @@ func overDeaths(t *testing.T, times int) {
 		k.whole(0, 0, 1, 2)
 		keep := 10
 		r := sleepers(0, "1")
-		r.Groups = append(r.Groups, api.NewGroup{Name: "report", Config: r.Groups[0].Config,
-			Cron: &release.Cron{Schedule: "* * * * *", Keep: &keep}})
+		r.Groups = append(r.Groups, api.NewGroup{Group: release.Group{Name: "report", Config: r.Groups[0].Config,
+			Cron: &release.Cron{Schedule: "* * * * *", Keep: &keep}}})
 		if _, err := k.ms[0].Client().Deploy(t.Context(), shop, r); err != nil {
 			t.Fatal(err)
 		}

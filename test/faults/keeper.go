@@ -105,17 +105,18 @@ func (k *keeper) release(bad bool) api.NewRelease {
 		if bad {
 			script = "exit 3"
 		}
-		return api.NewGroup{Name: name, Replicas: &n, Update: u, Config: &machine.Config{Image: machine.HostImage,
-			Init: machine.Init{Exec: shell(script)},
-			Env:  map[string]string{"VERSION": strconv.Itoa(k.n)}, Restart: &machine.Restart{Policy: "always"},
-			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: keptMB}}}
+		return api.NewGroup{Replicas: &n, Group: release.Group{Name: name, Update: u,
+			Config: &machine.Config{Image: machine.HostImage,
+				Init: machine.Init{Exec: shell(script)},
+				Env:  map[string]string{"VERSION": strconv.Itoa(k.n)}, Restart: &machine.Restart{Policy: "always"},
+				Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: keptMB}}}}
 	}
 	ways := []release.Update{{}, {Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 50,
 		For: &machine.Duration{Duration: time.Second}}}}, {Strategy: release.BlueGreen}, {Strategy: release.Immediate}}
 	one := group("one", 1, keptWitness+onlyOne+stays, nil)
 	one.Single = true
 	store := group("store", 1, keptWitness+fenced, nil)
-	store.OnLost = string(release.Fenced)
+	store.OnLost = release.Fenced
 	out := api.NewRelease{Note: strconv.Itoa(k.n), Groups: []api.NewGroup{
 		group("web", k.rng.IntN(mostWeb+1), keptWitness+stays, &ways[k.rng.IntN(len(ways))]), one, store}}
 	if k.rng.IntN(3) == 0 {

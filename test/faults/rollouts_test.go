@@ -55,14 +55,14 @@ func giveServer(t *testing.T, ms []*faults.Member) {
 func servers(u *release.Update, version, bad string) api.NewRelease {
 	three, check := 3, machine.ServiceCheck{Type: new("http"), Path: new("/"),
 		Interval: &machine.Duration{Duration: time.Second}, GracePeriod: &machine.Duration{Duration: time.Second}}
-	return api.NewRelease{Note: version, Groups: []api.NewGroup{{Name: "web", Replicas: &three, Update: u,
-		Config: &machine.Config{Image: serverImage, Init: machine.Init{Exec: []string{"/serve"}},
+	return api.NewRelease{Note: version, Groups: []api.NewGroup{{Replicas: &three, Group: release.Group{Name: "web",
+		Update: u, Config: &machine.Config{Image: serverImage, Init: machine.Init{Exec: []string{"/serve"}},
 			Env:        map[string]string{envServe: fmt.Sprint(shopPort), envBad: bad, "VERSION": version},
 			Guest:      &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
 			StopConfig: &machine.StopConfig{Timeout: &machine.Duration{Duration: 30 * time.Second}},
 			Services: []machine.Service{{Protocol: "tcp", InternalPort: shopPort,
 				Ports:  []machine.Port{{Port: new(80), Handlers: []string{"http"}}},
-				Checks: []machine.ServiceCheck{check}}}}}}}
+				Checks: []machine.ServiceCheck{check}}}}}}}}
 }
 
 // TestNoRequestFailsInARollout: releases are made one after the other, in each way there is, every other one bad, under load

@@ -48,10 +48,11 @@ func newKept(t *testing.T, replicas int, flags ...string) *kept {
 
 // sleepers is a release of a group web.
 func sleepers(replicas int, arg string) api.NewRelease {
-	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &replicas, Config: &machine.Config{
-		Image: machine.HostImage, Init: machine.Init{Exec: []string{"sleep", arg}},
-		Guest:      &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
-		StopConfig: &machine.StopConfig{Timeout: &machine.Duration{Duration: time.Second}}}}}}
+	return api.NewRelease{Groups: []api.NewGroup{{Replicas: &replicas, Group: release.Group{Name: "web",
+		Config: &machine.Config{
+			Image: machine.HostImage, Init: machine.Init{Exec: []string{"sleep", arg}},
+			Guest:      &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256},
+			StopConfig: &machine.StopConfig{Timeout: &machine.Duration{Duration: time.Second}}}}}}}
 }
 
 // status returns what a member says of the service: of each replica its state, and of it the machines.

@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/testcluster"
@@ -14,9 +15,10 @@ import (
 
 // hostRelease is a release of n programs of the host, each of so much memory.
 func hostRelease(n int, mb int) api.NewRelease {
-	return api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &n, Config: &machine.Config{Image: "souk/host",
-		Init:  machine.Init{Exec: []string{"/bin/sleep", "600"}},
-		Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: mb}}}}}
+	return api.NewRelease{Groups: []api.NewGroup{{Replicas: &n, Group: release.Group{Name: "web",
+		Config: &machine.Config{Image: "souk/host",
+			Init:  machine.Init{Exec: []string{"/bin/sleep", "600"}},
+			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: mb}}}}}}
 }
 
 // TestPlannedRoomIsKept: what a plan has held nobody else takes, and the machines of the release get, also where another

@@ -436,7 +436,8 @@ func releaseLife(ctx context.Context, i int) []aStep {
 			func(cl *client.Client) error { _, err := cl.App(ctx, name); return err }},
 		{"deploy", func(cl *client.Client) (err error) {
 			l := launch("")
-			made, err = cl.Deploy(ctx, name, api.NewRelease{Groups: []api.NewGroup{{Name: "web", Config: l.Config}}})
+			made, err = cl.Deploy(ctx, name, api.NewRelease{Groups: []api.NewGroup{{Group: release.Group{Name: "web",
+				Config: l.Config}}}})
 			return err
 		}, wanted(1)},
 		{"scale", func(cl *client.Client) (err error) {

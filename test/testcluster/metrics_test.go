@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/testcluster"
 )
@@ -77,8 +78,8 @@ func TestASumOverMembersCountsEachThingOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := func() *machine.Config { return launch("").Config }
-	in := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: new(3), Config: small()},
-		{Name: "api", Replicas: new(2), Config: small()}}}
+	in := api.NewRelease{Groups: []api.NewGroup{{Replicas: new(3), Group: release.Group{Name: "web", Config: small()}},
+		{Replicas: new(2), Group: release.Group{Name: "api", Config: small()}}}}
 	if _, err := c.Client(1).Deploy(t.Context(), "kept", in); err != nil {
 		t.Fatal(err)
 	}

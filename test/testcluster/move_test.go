@@ -26,7 +26,8 @@ func web(t *testing.T, c *testcluster.Cluster, replicas int) []api.SlotStatus {
 	config.Services = []machine.Service{{InternalPort: port,
 		Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
 	u := &release.Update{Order: release.StartFirst, MinUp: &machine.Duration{Duration: 300 * time.Millisecond}}
-	in := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Replicas: &replicas, Config: config, Update: u}}}
+	in := api.NewRelease{Groups: []api.NewGroup{{Replicas: &replicas, Group: release.Group{Name: "web",
+		Config: config, Update: u}}}}
 	if _, err := c.Client(0).Deploy(t.Context(), app, in); err != nil {
 		t.Fatal(err)
 	}

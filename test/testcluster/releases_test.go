@@ -19,9 +19,10 @@ func TestALargeReleaseReachesAll(t *testing.T) {
 	raw := make([]byte, 150<<10)
 	_, _ = rand.Read(raw)
 	text := base64.StdEncoding.EncodeToString(raw)
-	in := api.NewRelease{Groups: []api.NewGroup{{Name: "web", Config: &machine.Config{Image: "souk/host",
-		Init:  machine.Init{Exec: []string{"/bin/sleep", "60"}},
-		Files: []machine.File{{GuestPath: "/data", RawValue: &text}}}}}}
+	in := api.NewRelease{Groups: []api.NewGroup{{Group: release.Group{Name: "web",
+		Config: &machine.Config{Image: "souk/host",
+			Init:  machine.Init{Exec: []string{"/bin/sleep", "60"}},
+			Files: []machine.File{{GuestPath: "/data", RawValue: &text}}}}}}}
 	made, err := c.Client(0).Deploy(t.Context(), app, in)
 	if err != nil {
 		t.Fatal(err)
