@@ -16,7 +16,7 @@ type ErrorBody struct {
 // Reason is an error for programs; clients of the Machines API skip it.
 type Reason struct {
 	Kind       fault.Kind          `json:"kind"`
-	Code       string              `json:"code,omitempty"`
+	Code       fault.Code          `json:"code,omitempty"`
 	Scope      fault.Scope         `json:"scope,omitempty"`
 	Resource   string              `json:"resource,omitempty"`
 	RetryAfter float64             `json:"retry_after,omitempty"` // seconds

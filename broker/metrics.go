@@ -78,7 +78,7 @@ func (m *metrics) ordered(o *Order, err error, took time.Duration) {
 		if f := fault.As(err); f != nil {
 			outcome, reason = string(f.Kind), f.Resource
 			if reason == "" {
-				reason = f.Code
+				reason = string(f.Code)
 			}
 		}
 		m.placement.WithLabelValues(outcome, reason).Observe(took.Seconds())

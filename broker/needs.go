@@ -184,7 +184,7 @@ func answerOf(err error) market.Answer {
 		return market.Answer{Done: true}
 	}
 	f := fault.As(err)
-	if refusal, ok := f.Detail.(market.Refusal); ok && f.Kind == fault.Exhausted {
+	if refusal, ok := fault.Detail[market.Refusal](err); ok && f.Kind == fault.Exhausted {
 		return market.Answer{Refused: &refusal}
 	}
 	switch {

@@ -188,7 +188,7 @@ func explained(d *decision.Decision, err error, req *placement.Request) error {
 		f.Scope = fault.ScopeVolume
 		f.Text = "insufficient resources to create new machine with existing volume '" + req.Volumes[0] + "': " + f.Text
 	}
-	if _, candidates := f.Detail.([]machine.Candidate); candidates || f.Detail == nil {
+	if _, candidates := fault.Detail[[]machine.Candidate](err); candidates || f.Detail == nil {
 		f.Detail = unplaced(d)
 	}
 	return &f
@@ -203,7 +203,7 @@ func (b *Broker) AskOwner(why string, do func() (lifecycle.Outcome, error)) (lif
 	if f == nil || f.Kind != fault.Exhausted {
 		return out, err
 	}
-	refusal, ok := f.Detail.(market.Refusal)
+	refusal, ok := fault.Detail[market.Refusal](err)
 	if !ok {
 		return out, err
 	}

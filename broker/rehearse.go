@@ -176,10 +176,8 @@ func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time
 	req := s.request
 	req.Machine = ""
 	_, err = w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: token, TTL: ttl})
-	if e := fault.As(err); e != nil {
-		if no, is := e.Detail.(market.Refusal); is {
-			b.fleet.Refused(s.Worker, no.Record)
-		}
+	if no, is := fault.Detail[market.Refusal](err); is {
+		b.fleet.Refused(s.Worker, no.Record)
 	}
 	return err == nil, err
 }

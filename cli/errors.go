@@ -21,7 +21,7 @@ func (c *Env) PrintError(err error) {
 	if c.JSON {
 		f := fault.As(err)
 		line := ErrorLine{Error: err.Error(), Kind: f.Kind, Code: f.Code, Exit: ExitCode(err)}
-		if a, ok := f.Detail.(client.ErrorAnswer); ok {
+		if a, ok := fault.Detail[client.ErrorAnswer](err); ok {
 			d := a.Souk
 			line.Pending, line.Decision = d.Pending, d.Decision
 		}
@@ -32,7 +32,7 @@ func (c *Env) PrintError(err error) {
 		return
 	}
 	more := ""
-	if a, ok := fault.As(err).Detail.(client.ErrorAnswer); ok && a.Souk.Decision != "" {
+	if a, ok := fault.Detail[client.ErrorAnswer](err); ok && a.Souk.Decision != "" {
 		more = fmt.Sprintf(" (%s; souk explain %s)", a.Souk.Pending, a.Souk.Decision)
 	}
 	fmt.Fprintf(c.Err, "souk: %v%s\n", err, more)
@@ -42,7 +42,7 @@ func (c *Env) PrintError(err error) {
 type ErrorLine struct {
 	Error string     `json:"error"`
 	Kind  fault.Kind `json:"kind"`
-	Code  string     `json:"code,omitempty"`
+	Code  fault.Code `json:"code,omitempty"`
 	Exit  int        `json:"exit"`
 
 	Pending  decision.Pending `json:"pending,omitempty"`  // why nothing was placed, typed

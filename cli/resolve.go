@@ -35,7 +35,7 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	if err == nil {
 		return Owned(m, c.AppOrDefault()), nil
 	}
-	_, answered := fault.As(err).Detail.(client.ErrorAnswer)
+	_, answered := fault.Detail[client.ErrorAnswer](err)
 	if !fault.Is(err, fault.NotFound) && (!answered || !fault.Is(err, fault.Unavailable)) {
 		return nil, err
 	}

@@ -18,6 +18,17 @@ type Term struct {
 	Member WorkerID `json:"member"`
 }
 
+// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the Term in force.
+const CodeOldTerm fault.Code = "old_term"
+
+// RefuseOld returns the refusal of an order of the term for an app, while a higher one is in force.
+func (t Term) RefuseOld(app string, in Term) error {
+	e := fault.New(fault.Conflict, CodeOldTerm, "the order of term %s for app %s is refused: term %s is in force "+
+		"on this worker; leave the app to its new steward", t, app, in)
+	e.Detail = in
+	return e
+}
+
 // IsZero reports whether it is no term at all.
 func (t Term) IsZero() bool { return t == Term{} }
 

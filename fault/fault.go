@@ -27,6 +27,10 @@ const (
 	Internal      Kind = "internal"      // a fault of souk's own
 )
 
+// Code tells two errors of one kind apart, for programs: stable, snake_case, narrower than the Kind. Each is a constant
+// with a sentence, in the package whose errors have it, or here where several packages' have it (codes.go).
+type Code string
+
 // Scope says which kind of place is full, for Exhausted.
 type Scope string
 
@@ -41,13 +45,13 @@ const (
 // Error is the only error type that crosses a package boundary on purpose.
 type Error struct {
 	Kind       Kind
-	Code       string        // stable, snake_case, narrower than Kind: "lease_held", "wrong_state"; may be empty
+	Code       Code          // may be empty
 	Op         string        // what was being done, for logs: "worker.grant"; may be empty
 	Text       string        // one sentence for people
 	Scope      Scope         // for Exhausted
 	Resource   string        // for Exhausted: cpu, memory, disk, ports, gpu or a named extra
 	RetryAfter time.Duration // 0: no statement
-	Detail     any           // what goes with it for machines (a fresh cluster.Record, the failing clauses)
+	Detail     any           // what goes with it for programs, to be read by Detail; see there
 	Err        error         // the cause, may be nil
 }
 
@@ -63,12 +67,12 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // New makes an error of a kind with a sentence.
-func New(k Kind, code, format string, args ...any) *Error {
+func New(k Kind, code Code, format string, args ...any) *Error {
 	return &Error{Kind: k, Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
 // Wrap makes an error of a kind around a cause.
-func Wrap(err error, k Kind, code, format string, args ...any) *Error {
+func Wrap(err error, k Kind, code Code, format string, args ...any) *Error {
 	return &Error{Kind: k, Code: code, Text: fmt.Sprintf(format, args...), Err: err}
 }
 
@@ -84,11 +88,25 @@ func KindOf(err error) Kind {
 }
 
 // CodeOf gives the code of err, or "".
-func CodeOf(err error) string {
+func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""
+}
+
+// Detail gives what goes with err, where that is a T: a refusal's verdict, say. Like KindOf and CodeOf it asks the
+// outermost *Error of err alone, since whoever wraps an error decides anew what goes with it.
+//
+// Inside a process a detail is the value that was set. Between members one of those types crosses that package wire
+// names, and any other is left out; a client of the API has the body of the answer, a client.ErrorAnswer, in its place.
+func Detail[T any](err error) (T, bool) {
+	e, _ := errors.AsType[*Error](err)
+	if e == nil {
+		return *new(T), false
+	}
+	d, is := e.Detail.(T)
+	return d, is
 }
 
 // Is says whether err is of kind k.

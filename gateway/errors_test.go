@@ -32,7 +32,7 @@ func workersFaults() []struct {
 } {
 	refusal := market.Refusal{Verdict: placement.Verdict{Failing: []machine.Clause{{Code: "memory", Wanted: "512 MiB",
 		Had: "100 MiB free of 900 MiB"}}}}
-	full := func(s fault.Scope, code, text string) error {
+	full := func(s fault.Scope, code fault.Code, text string) error {
 		return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: s, Resource: "memory", Text: text,
 			RetryAfter: 5 * time.Second, Detail: refusal}
 	}

@@ -241,18 +241,15 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	if e.Kind == fault.Internal || e.Kind == fault.Unavailable && e.Err != nil {
 		b.Error = e.Text + "; the cause is in souk's log under " + request
 	}
-	switch d := e.Detail.(type) {
-	case market.Refusal:
+	b.Souk.Candidates, _ = fault.Detail[[]machine.Candidate](e)
+	b.Souk.Clauses, _ = fault.Detail[[]machine.Clause](e)
+	b.Souk.Machine, _ = fault.Detail[string](e)
+	if d, is := fault.Detail[market.Refusal](e); is {
 		b.Souk.Clauses = d.Verdict.Failing
-	case []machine.Candidate:
-		b.Souk.Candidates = d
-	case broker.Unplaced:
+	}
+	if d, is := fault.Detail[broker.Unplaced](e); is {
 		b.Souk.Pending, b.Souk.Decision, b.Souk.Candidates, b.Souk.Clauses = d.Pending, d.Decision, d.Candidates,
 			d.Clauses
-	case []machine.Clause:
-		b.Souk.Clauses = d
-	case string:
-		b.Souk.Machine = d
 	}
 	return b
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -165,7 +166,7 @@ func TestJobsRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change map[string]any
-		code   string
+		code   fault.Code
 		says   string
 	}{
 		"no command":    {map[string]any{"command": []string{}}, "job", "needs a command"},

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/release"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/services/releases"
@@ -19,7 +20,7 @@ const webRelease = `{"groups":[{"name":"web","replicas":2,"config":{"image":"dem
 // TestReleases makes releases, lists them, scales, and reads one by the beginning of its id.
 func TestReleases(t *testing.T) {
 	s := newShop(t).open()
-	for path, code := range map[string]string{"/v1/souk/apps/a/releases": "no_service",
+	for path, code := range map[string]fault.Code{"/v1/souk/apps/a/releases": "no_service",
 		"/v1/souk/apps/a/service": "no_service", "/v1/souk/apps/nobody/service": "app_not_found"} {
 		if r := s.want(404, "GET", path, nil); r.failure(t).Souk.Code != code {
 			t.Error(path, r.raw)

@@ -112,7 +112,7 @@ func TestATokenOfAnAppTouchesNoOther(t *testing.T) {
 			send := func(path string) (int, string) {
 				r := s.send(rt.Op.Method(), path, nil, fmt.Sprintf("Authorization: Bearer %s@a", role))
 				if r.code == 403 {
-					return r.code, r.failure(t).Souk.Code
+					return r.code, string(r.failure(t).Souk.Code)
 				}
 				return r.code, r.raw
 			}

@@ -160,7 +160,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 			return v, err
 		}
 	}
-	code, never := "no_volume_capacity", len(view.Workers) > 0
+	code, never := fault.Code("no_volume_capacity"), len(view.Workers) > 0
 	for i := range view.Workers {
 		never = never && policy.Judge(&req, &view.Workers[i]).Never
 	}

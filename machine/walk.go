@@ -57,7 +57,7 @@ func shorten(s string) string {
 	return q
 }
 
-func (w *walker) refuse(f *frame, code, format string, args ...any) error {
+func (w *walker) refuse(f *frame, code fault.Code, format string, args ...any) error {
 	return fault.New(fault.Invalid, code, "%s", f.path()+" "+fmt.Sprintf(format, args...))
 }
 

@@ -151,7 +151,7 @@ func TestWhoMayWriteWhat(t *testing.T) {
 		o.Sig = append(s.Signature, s.Certificate...)
 		return o
 	}
-	verify := func(o registry.Object) string {
+	verify := func(o registry.Object) fault.Code {
 		return fault.CodeOf(doorkeeper{a.Member}.verify(o.Stamp.Writer, o.SigningBytes(), o.Sig))
 	}
 	now := registry.Stamp{Wall: time.Now().UnixMilli()}
@@ -205,7 +205,7 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 	before := func(days int) time.Time { return now.Add(time.Duration(-days) * 24 * time.Hour) }
 	x := newTownOf(t, before(200))
 	a := x.add("m1")
-	says := func(who string, made time.Time) func(inc time.Time, version uint64, head bool) string {
+	says := func(who string, made time.Time) func(inc time.Time, version uint64, head bool) fault.Code {
 		t.Helper()
 		dir := filepath.Join(t.TempDir(), "identity")
 		if err := x.ca.IssueTo(dir, pki.Name{ID: who, Roles: []pki.Role{pki.Worker}}, made); err != nil {
@@ -216,7 +216,7 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		owner := cluster.WorkerID(who)
-		return func(inc time.Time, version uint64, head bool) string {
+		return func(inc time.Time, version uint64, head bool) fault.Code {
 			t.Helper()
 			raw := registry.Record{Owner: owner, Kind: registry.Machine, Key: "m", Incarnation: incarnationAt(inc),
 				Version: version}.SigningBytes()
@@ -230,7 +230,7 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 			return fault.CodeOf(doorkeeper{a.Member}.verify(owner, raw, append(s.Signature, s.Certificate...)))
 		}
 	}
-	check := func(what, got, want string) {
+	check := func(what string, got, want fault.Code) {
 		t.Helper()
 		if got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)

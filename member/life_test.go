@@ -97,7 +97,7 @@ func TestRemoveRefuses(t *testing.T) {
 		{"m2", false, "precondition alive"}, {"m2", true, "ok "},
 	} {
 		err := a.Remove(cluster.Removal{Member: c.id, At: time.Now()}, c.force)
-		if got := kindOf(err) + " " + fault.CodeOf(err); got != c.want {
+		if got := kindOf(err) + " " + string(fault.CodeOf(err)); got != c.want {
 			t.Errorf("%.20q, force %v: %s, not %s", c.id, c.force, got, c.want)
 		}
 	}

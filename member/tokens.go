@@ -138,8 +138,8 @@ func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 	case x.State == api.TokenGood:
 		return x, nil
 	}
-	return x, fault.New(fault.Denied, "token_"+string(x.State), "the token %s is let in no more: %s; use another one",
-		x.Name, x.Why)
+	return x, fault.New(fault.Denied, fault.Code("token_"+string(x.State)),
+		"the token %s is let in no more: %s; use another one", x.Name, x.Why)
 }
 
 // find returns what is known of a token.

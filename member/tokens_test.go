@@ -12,10 +12,10 @@ import (
 )
 
 // refused fails the test unless a token is let in at none of some members, for the reason given.
-func refused(t *testing.T, secret, code string, at ...*Tokens) {
+func refused(t *testing.T, secret string, code fault.Code, at ...*Tokens) {
 	t.Helper()
 	for _, k := range at {
-		waittest.Until(t, "the token is refused: "+code, func() bool {
+		waittest.Until(t, "the token is refused: "+string(code), func() bool {
 			_, err := k.Judge(secret)
 			return fault.CodeOf(err) == code
 		})
@@ -58,7 +58,7 @@ func TestTokensEnd(t *testing.T) {
 		got.Ends.Sub(got.Made) != TokenLife {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	for what, in := range map[string]api.NewToken{"token_name": {Name: "member-m1"},
+	for what, in := range map[fault.Code]api.NewToken{"token_name": {Name: "member-m1"},
 		"token_role": {Name: "x", Role: "king"}, "token_life": {Name: "x", Expires: 1}, "token_exists": {Name: "ci"}} {
 		if _, err := ta.Make(api.Token{}, in); fault.CodeOf(err) != what {
 			t.Errorf("%+v: %v, not %s", in, err, what)

@@ -22,7 +22,7 @@ func (p *Proxy) record(x *exchange) {
 	took := time.Since(x.began)
 	p.metrics.request(x.key.app, x.code, took)
 	if x.err != nil {
-		p.metrics.refused.WithLabelValues(fault.CodeOf(x.err)).Inc()
+		p.metrics.refused.WithLabelValues(string(fault.CodeOf(x.err))).Inc()
 	}
 	worth := x.err != nil || x.woke != nil || x.replays > 0
 	if worth && x.key.app == "" && !p.strays.allow(x.began) { // a scanner asks for thousands of names
@@ -46,7 +46,7 @@ func (p *Proxy) record(x *exchange) {
 	}
 	if x.err != nil {
 		f := fault.As(x.err)
-		a.Error, a.Why = f.Code, f.Text
+		a.Error, a.Why = string(f.Code), f.Text
 	}
 	if worth {
 		p.recent.put(a)

@@ -105,7 +105,7 @@ func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code in
 	if connection != nil {
 		h["Connection"] = connection
 	}
-	h.Set(ErrorHeader, f.Code)
+	h.Set(ErrorHeader, string(f.Code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if id != "" {
@@ -118,7 +118,8 @@ func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code in
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	if strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/json")
-		body, _ = json.Marshal(map[string]string{"error": f.Text, "code": f.Code, "request_id": id}) // strings can be
+		text := map[string]string{"error": f.Text, "code": string(f.Code), "request_id": id}
+		body, _ = json.Marshal(text) // strings can be
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)

@@ -32,7 +32,7 @@ func failGRPC(w http.ResponseWriter, id string, err error) (code int) {
 	code = statusOf(f)
 	h := w.Header()
 	clear(h)
-	h.Set(ErrorHeader, f.Code)
+	h.Set(ErrorHeader, string(f.Code))
 	if id != "" {
 		h.Set(requestHeader, id)
 	}

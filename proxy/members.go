@@ -91,7 +91,7 @@ func correct(w http.ResponseWriter, err error) {
 	if c, is := errors.AsType[*correction](err); is {
 		w.Header().Set(correctHeader, strconv.Itoa(int(c.kind)))
 	} else {
-		w.Header().Set(failHeader, q.Code)
+		w.Header().Set(failHeader, string(q.Code))
 	}
 	raw, _ := json.Marshal(q) // strings can be
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
@@ -126,7 +126,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
 // problem is an error between members.
 type problem struct {
 	Kind fault.Kind `json:"kind"`
-	Code string     `json:"code"`
+	Code fault.Code `json:"code"`
 	Text string     `json:"text"`
 	// After is when to come again, nanoseconds; 0: nobody knows.
 	After time.Duration `json:"after_ns,omitempty"`

@@ -214,7 +214,7 @@ func (x *warmer) make(now time.Time, a *warmApp, group string, s *warmService, l
 func warmText(id string, err error) string {
 	switch {
 	case err != nil:
-		return cmp.Or(fault.CodeOf(err), string(fault.KindOf(err)))
+		return cmp.Or(string(fault.CodeOf(err)), string(fault.KindOf(err)))
 	case id == "":
 		return "name_taken"
 	}

@@ -13,7 +13,7 @@ func TestExecCheck(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		q    runtime.ExecRequest
-		code string // "": it is taken
+		code fault.Code // "": it is taken
 	}{
 		{"nothing", runtime.ExecRequest{}, ""},
 		{"a name", runtime.ExecRequest{User: "postgres"}, ""},

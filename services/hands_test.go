@@ -29,7 +29,7 @@ func (h *hands) CarryOut(ctx context.Context, app string, r *release.Release, o 
 	h.orders = append(h.orders, o)
 	err, wait := h.err, h.wait
 	if in := h.inForce[app]; h.inForce != nil && o.Term.Compare(in) < 0 {
-		e := fault.New(fault.Conflict, rollout.CodeOldTerm, "term %s is in force", in)
+		e := fault.New(fault.Conflict, cluster.CodeOldTerm, "term %s is in force", in)
 		e.Detail = in
 		err = e
 	} else if h.inForce != nil {

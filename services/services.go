@@ -413,7 +413,7 @@ func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
 // the first time: another member carried the service before, or an app of its name, and the steward's next term is higher.
 // outbid is how often that came in a row.
 func levelOf(err error, outbid int) slog.Level {
-	if fault.CodeOf(err) == rollout.CodeOldTerm && outbid <= 1 {
+	if fault.CodeOf(err) == cluster.CodeOldTerm && outbid <= 1 {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

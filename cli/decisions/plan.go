@@ -134,7 +134,7 @@ func doPlan(c *cli.Env, p api.Plan) error {
 func sayPending(c *cli.Env, p api.Plan, code int) {
 	if c.JSON {
 		c.JSONLine(c.Err,
-			cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: string(p.Verdict), Pending: p.Pending,
+			cli.ErrorLine{Error: p.Reason, Kind: fault.Exhausted, Code: fault.Code(p.Verdict), Pending: p.Pending,
 				Exit: code})
 		return
 	}

@@ -229,6 +229,6 @@ func MakeApp(ctx context.Context, cl *client.Client, app string) error {
 
 // AppExists says that somebody else made the app in the meantime, which is as good.
 func AppExists(err error) bool {
-	a, ok := fault.As(err).Detail.(client.ErrorAnswer)
+	a, ok := fault.Detail[client.ErrorAnswer](err)
 	return ok && a.Status == "name_taken"
 }

@@ -37,8 +37,9 @@ func TestHowFarAMoveIs(t *testing.T) {
 		return func(x *api.SlotStatus) { x.To = worker }
 	}
 	for name, tt := range map[string]struct {
-		old, next  *api.SlotStatus
-		text, code string // over: neither
+		old, next *api.SlotStatus
+		text      string
+		code      fault.Code // over: neither
 	}{
 		"begun":         {leaves(), nil, "another is to be made at b", ""},
 		"refused there": {leaves(func(x *api.SlotStatus) { x.Unmade = "no room" }), nil, "at b: no room", "stays"},

@@ -35,7 +35,7 @@ func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 
 // Unfit is the error of a release that has no room for its first step; nil where it has.
 func Unfit(p *api.ReleasePlan) error {
-	code, advice := "no_capacity", ""
+	code, advice := fault.Code("no_capacity"), ""
 	switch {
 	case p.Fits == api.FitsNow:
 		return nil

@@ -98,7 +98,7 @@ func TestAwaitRollout(t *testing.T) {
 	for name, x := range map[string]struct {
 		all   []api.ServiceStatus
 		group string
-		code  string
+		code  fault.Code
 		told  string
 	}{
 		"done": {all: []api.ServiceStatus{stale, at(release.RolledRunning, 3), at(release.RolledDone, 3)},
@@ -153,7 +153,7 @@ func TestAwait(t *testing.T) {
 	missing.Why = "it is not here yet"
 	for name, x := range map[string]struct {
 		all  []api.ServiceStatus
-		code string
+		code fault.Code
 		told []string
 	}{
 		"ready": {all: []api.ServiceStatus{status("r1", 3, 3)}},

@@ -21,7 +21,7 @@ func TestRolloutText(t *testing.T) {
 	for _, x := range []struct {
 		r    api.Rollout
 		want string
-		code string
+		code fault.Code
 	}{
 		{api.Rollout{State: release.RolledRunning}, "release 11111111 is being rolled out, for 2m", ""},
 		{api.Rollout{State: release.RolledRunning, Step: 1, Steps: 3},

@@ -13,7 +13,7 @@ func TestADirectoryOfOthersIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		prepare func(dir string) error
-		code    string // "": it is used
+		code    fault.Code // "": it is used
 	}{
 		{"of its own", func(string) error { return nil }, ""},
 		{"others write", func(dir string) error { return os.Chmod(dir, 0o777) }, "dir_mode"},

@@ -47,7 +47,7 @@ type Run struct {
 // Cause is an error as a journal keeps it.
 type Cause struct {
 	Kind fault.Kind `json:"kind"`
-	Code string     `json:"code,omitempty"`
+	Code fault.Code `json:"code,omitempty"`
 	Text string     `json:"text"`
 }
 

@@ -232,7 +232,7 @@ func refuseNetwork(id string, no []machine.Clause) error {
 	if len(no) == 0 {
 		return nil
 	}
-	code := "network"
+	code := fault.Code("network")
 	if no[0].Code == placement.CodePort {
 		code = "port_taken"
 	}

@@ -62,10 +62,7 @@ func (s *terms) obey(app string, t *cluster.Term) error {
 	held, known := s.held[app]
 	switch t.Compare(held.Term) {
 	case -1:
-		e := fault.New(fault.Conflict, "old_term", "the order of term %s for app %s is refused: term %s is in force "+
-			"on this worker; leave the app to its new steward", t, app, held.Term)
-		e.Detail = held.Term
-		return e
+		return t.RefuseOld(app, held.Term)
 	case 0:
 		return nil
 	}
@@ -124,8 +121,8 @@ func checkOrder(t *cluster.Term, r *machine.Replica) error {
 }
 
 // Obey makes a term that in force for an app, and does nothing else: a new steward so fences a worker before it counts
-// on what it sees there. A term that is lower than the one in force is refused, as each order of it is: Conflict
-// "old_term", whose Detail is the cluster.Term in force. What is in force is durable when the Out is.
+// on what it sees there. A term that is lower than the one in force is refused, as each order of it is: with
+// cluster.CodeOldTerm. What is in force is durable when the Out is.
 func (s *Supervisor) Obey(now time.Time, app string, t cluster.Term) (Out, error) {
 	s.open(now)
 	err := s.terms.obey(app, &t)

@@ -95,7 +95,7 @@ func TestOldTermsAreRefused(t *testing.T) {
 	for name, order := range orders {
 		for _, tc := range []struct {
 			term  *cluster.Term
-			code  string
+			code  fault.Code
 			after *cluster.Term // in force
 		}{
 			{termed(4, "w9"), "old_term", termed(5, "w2")},

@@ -60,7 +60,7 @@ func (s *Seller) footprint(id string) *Footprint {
 func (s *Seller) refuseFootprint(now time.Time, r placement.Request, v placement.Verdict, o *Footprint) *fault.Error {
 	e := s.refuse(now, r, v, "")
 	if o != nil {
-		refusal := e.Detail.(Refusal)
+		refusal, _ := fault.Detail[Refusal](e)
 		refusal.Footprint, refusal.Request = o, &r
 		e.Detail = refusal
 	}

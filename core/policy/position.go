@@ -32,11 +32,8 @@ const CodeInvalid = "policy_invalid"
 
 // Problems gives what Load found wrong, in the order of the file; nil when err is not of Load.
 func Problems(err error) []Problem {
-	if f, ok := errors.AsType[*fault.Error](err); ok && f.Code == CodeInvalid {
-		ps, _ := f.Detail.([]Problem)
-		return ps
-	}
-	return nil
+	ps, _ := fault.Detail[[]Problem](err)
+	return ps
 }
 
 func invalid(ps []Problem) error {

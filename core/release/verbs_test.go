@@ -152,7 +152,7 @@ func TestVerbs(t *testing.T) {
 		p    Progress
 		do   func(*Service) (Change, error)
 		want Change
-		code string
+		code fault.Code
 	}{
 		{"back", h, two, Progress{}, rollback(""), Change{Release: first, Why: WhyBack}, ""},
 		{"back, done", h, two, done, rollback(""), Change{Release: first, Why: WhyBack}, ""},

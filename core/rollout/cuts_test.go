@@ -256,7 +256,7 @@ func (c *cuts) order(h *half, s *Steward, o Order) {
 			return fault.New(fault.Unavailable, "cut", "it is not reached")
 		}
 		if in := c.obeyed[at]; o.Term.Compare(in) < 0 {
-			return &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in}
+			return &fault.Error{Kind: fault.Conflict, Code: cluster.CodeOldTerm, Text: "old", Detail: in}
 		}
 		c.obeyed[at] = o.Term
 		return nil

@@ -172,8 +172,8 @@ func (r *runs) fresh(g *release.Group, run *machine.Replica, last *runWork) (ok,
 // left out; or why it has not.
 func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has []Found, err error) {
 	s.under--
-	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.office.outbid(now, e)
+	if fault.CodeOf(err) == cluster.CodeOldTerm {
+		s.office.outbid(now, err)
 	}
 	r := s.fence.reads[w]
 	if t != s.fence.term || r == nil {

@@ -141,7 +141,7 @@ func (e *estate) arrive(m *message) {
 	h := e.workers[m.to]
 	m.arrived = true
 	if m.term.Compare(h.obeyed) < 0 {
-		m.err = &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: h.obeyed}
+		m.err = &fault.Error{Kind: fault.Conflict, Code: cluster.CodeOldTerm, Text: "old", Detail: h.obeyed}
 		return
 	}
 	h.obeyed = m.term

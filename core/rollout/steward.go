@@ -343,8 +343,8 @@ func (s *Steward) machine(id string) *machineWork {
 // Done tells how an order ended: nil is that it was carried out.
 func (s *Steward) Done(now time.Time, o *Order, err error) {
 	s.under--
-	if e := fault.As(err); e != nil && e.Code == CodeOldTerm {
-		s.office.outbid(now, e)
+	if fault.CodeOf(err) == cluster.CodeOldTerm {
+		s.office.outbid(now, err)
 	}
 	if o.Replica.Run != "" {
 		s.ofRuns--

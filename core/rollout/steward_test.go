@@ -181,7 +181,7 @@ func (w *world) carryOut(o *Order, outcome int, at cluster.WorkerID) error {
 		at = o.Home
 	}
 	if in := w.obeyed[at]; o.Term.Compare(in) < 0 {
-		return &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in}
+		return &fault.Error{Kind: fault.Conflict, Code: cluster.CodeOldTerm, Text: "old", Detail: in}
 	}
 	w.obeyed[at] = o.Term
 	m := w.machines[o.Machine]

@@ -7,9 +7,6 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the term in force.
-const CodeOldTerm = "old_term"
-
 // Two members may take themselves for the steward of a service for a while: after a cut workers can be asked again before
 // the members have heard of one another. Each then ends the other's term. So a steward that was outbid once begins a higher
 // term at once, since it may be that of a member which died; outbid again by a member that lives, all but one of the two
@@ -47,8 +44,8 @@ func (o *office) endTermsUpTo(number uint64) {
 func (o *office) endTerm() { o.endTermsUpTo(o.term.Number) }
 
 // outbid takes that a worker has obeyed a higher term. A member that is still the steward begins a higher one.
-func (o *office) outbid(now time.Time, e *fault.Error) {
-	in, is := e.Detail.(cluster.Term)
+func (o *office) outbid(now time.Time, err error) {
+	in, is := fault.Detail[cluster.Term](err)
 	if is && (in.Compare(o.term) <= 0 || o.term.IsZero() && in.Number < o.least) {
 		return // the order was of an earlier term of its own, and others of that one were refused before
 	}

@@ -73,7 +73,7 @@ func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
 			w.under = w.under[1:]
 			in := cluster.Term{Number: o.Term.Number + 1, Member: rival}
 			w.term = max(w.term, in.Number)
-			o.by.Done(w.now, &o.Order, &fault.Error{Kind: fault.Conflict, Code: CodeOldTerm, Text: "old", Detail: in})
+			o.by.Done(w.now, &o.Order, o.Term.RefuseOld("shop", in))
 		}
 		w.now = w.now.Add(time.Second)
 	}

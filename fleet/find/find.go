@@ -50,7 +50,8 @@ func (d *Directory) Those(keep func(*fleet.Worker) bool) (out []Worker) {
 }
 
 // Owner has the worker answer that has a machine, or a volume. Where nobody has it, that is NotFound; see Nowhere.
-func Owner[T any](ctx context.Context, g *Directory, app, id, missing string, ask func(Worker) (T, error)) (T, error) {
+func Owner[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
+	ask func(Worker) (T, error)) (T, error) {
 	out, silent, err := search(ctx, g, app, id, missing, ask)
 	if len(silent) > 0 {
 		err = g.Nowhere(missing, silent)
@@ -67,7 +68,7 @@ type Unanswered struct {
 // search has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
 // or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it returns those
 // that could not.
-func search[T any](ctx context.Context, g *Directory, app, id, missing string,
+func search[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
 	ask func(Worker) (T, error)) (none T, silent []Unanswered, err error) {
 	if _, err := g.Apps.App(app); err != nil && !g.has(app, id) {
 		return none, nil, err
@@ -135,7 +136,7 @@ const MaxNamed = 32
 // Nowhere is the error of what none of those has that could be asked. While a worker could not be asked for a short
 // time only, it may have it, so it is Unavailable; afterwards it is NotFound, and says who was not asked: an answer
 // that never comes helps nobody.
-func (d *Directory) Nowhere(missing string, silent []Unanswered) error {
+func (d *Directory) Nowhere(missing fault.Code, silent []Unanswered) error {
 	names := make([]string, 0, MaxNamed)
 	known := d.Fleet.Snapshot()
 	for _, s := range silent {
@@ -177,7 +178,7 @@ const (
 )
 
 // NotFound is the error that says of a machine or a volume that it is not there.
-func NotFound(missing string) error {
+func NotFound(missing fault.Code) error {
 	if missing == VolumeMissing {
 		return fault.New(fault.NotFound, VolumeMissing, "volume not found")
 	}
@@ -185,7 +186,7 @@ func NotFound(missing string) error {
 }
 
 // homeOf returns the worker that has a machine or a volume, as far as the fleet knows.
-func (d *Directory) homeOf(id, missing string) (cluster.WorkerID, bool) {
+func (d *Directory) homeOf(id string, missing fault.Code) (cluster.WorkerID, bool) {
 	s := d.Fleet.Snapshot()
 	if missing == MachineMissing {
 		return s.Home(id)

@@ -31,9 +31,9 @@ func (r *refusals) count(err error) {
 	if err == nil {
 		return
 	}
-	code := fault.CodeOf(err)
+	code := string(fault.CodeOf(err))
 	if f, ok := errors.AsType[*fault.Error](errors.Unwrap(err)); ok && code == "bad_signature" {
-		code = f.Code // why it is none
+		code = string(f.Code) // why it is none
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

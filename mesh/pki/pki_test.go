@@ -42,7 +42,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code string) {
+func wantCode(t *testing.T, err error, code fault.Code) {
 	t.Helper()
 	if fault.CodeOf(err) != code {
 		t.Fatalf("got %v (code %q), want code %q", err, fault.CodeOf(err), code)
@@ -169,10 +169,11 @@ func TestTokensThatAreNoGood(t *testing.T) {
 	must(t, err)
 	w := []Role{Worker}
 	for _, c := range []struct {
-		name, secret, code string
-		who                Name
-		csr                []byte
-		after              time.Duration
+		name, secret string
+		code         fault.Code
+		who          Name
+		csr          []byte
+		after        time.Duration
 	}{
 		{"never made", "AAAA", "token_unknown", Name{"w9", w}, csr(), 0},
 		{"of another cluster", foreign.Secret, "token_unknown", Name{"w9", w}, csr(), 0},

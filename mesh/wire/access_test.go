@@ -69,7 +69,7 @@ func TestWhoMayAskWhat(t *testing.T) {
 	l.now.Store(&wires{calls: door, streams: door})
 	defer l.Close()
 	for path := range routes() {
-		want := "certificate"
+		want := fault.Code("certificate")
 		if path == pathJoin {
 			want = "id" // the arguments are looked at
 		}
@@ -144,10 +144,11 @@ func TestBadQuestions(t *testing.T) {
 	w := c.worker(t, "g1", addr, nil)
 	long := strings.Repeat("n", 64<<10)
 	for _, x := range []struct {
-		name, path, code string
-		body             io.Reader
-		size             int64
-		headers          []string
+		name, path string
+		code       fault.Code
+		body       io.Reader
+		size       int64
+		headers    []string
 	}{
 		{"unknown route", "/wire/nothing", "route", strings.NewReader("{}"), -1, nil},
 		{"a prefix of one", "/wire/mach", "route", strings.NewReader("{}"), -1, nil},

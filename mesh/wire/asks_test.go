@@ -45,7 +45,7 @@ func numberedAsk(t *testing.T, w *Worker, number uint64) error {
 	return w.ask(t.Context(), r, nil)
 }
 
-func wantRefusal(t *testing.T, err error, code string) {
+func wantRefusal(t *testing.T, err error, code fault.Code) {
 	t.Helper()
 	wantFault(t, err, fault.Exhausted, code)
 	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Worker != "w1" || len(r.Verdict.Failing) != 1 ||

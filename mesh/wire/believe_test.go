@@ -97,7 +97,7 @@ func TestACopyIsOfTheSameApp(t *testing.T) {
 	_, err := w.Volume(ctx, lifecycle.VolumeCommand{Verb: "create", App: "a", Volume: "vol_1",
 		Spec: machine.Volume{SizeGB: 1}})
 	must(t, err)
-	for app, want := range map[string]string{"b": "source_not_found", "a": ""} {
+	for app, want := range map[string]fault.Code{"b": "source_not_found", "a": ""} {
 		_, err := w.Volume(ctx, lifecycle.VolumeCommand{Verb: "create", App: app, Volume: "vol_2" + app,
 			Spec: machine.Volume{SizeGB: 1}, SourceVol: "vol_1"})
 		if fault.CodeOf(err) != want {

@@ -76,7 +76,7 @@ func doubtful(err error) bool {
 }
 
 // refuse is a refusal that the wire makes itself. It carries the worker's record, as the worker's own do.
-func (s *Server) refuse(ctx context.Context, code, wanted, had, text string) error {
+func (s *Server) refuse(ctx context.Context, code fault.Code, wanted, had, text string) error {
 	rec, err := s.o.Worker.Record(ctx)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Server) refuse(ctx context.Context, code, wanted, had, text string) err
 	return &fault.Error{Kind: fault.Exhausted, Code: code, Scope: fault.ScopeHost, Op: "wire.grant",
 		RetryAfter: busyWait, Text: text,
 		Detail: market.Refusal{Record: rec, RetryAfter: busyWait,
-			Verdict: placement.Verdict{Failing: []machine.Clause{{Code: code, Wanted: wanted, Had: had}}}}}
+			Verdict: placement.Verdict{Failing: []machine.Clause{{Code: string(code), Wanted: wanted, Had: had}}}}}
 }
 
 func askNumber(h http.Header) (uint64, error) {

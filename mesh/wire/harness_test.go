@@ -258,7 +258,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func wantFault(t testing.TB, err error, kind fault.Kind, code string) {
+func wantFault(t testing.TB, err error, kind fault.Kind, code fault.Code) {
 	t.Helper()
 	f, ours := errors.AsType[*fault.Error](err)
 	if !ours || f.Kind != kind || f.Code != code {

@@ -134,7 +134,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	for _, x := range []struct {
 		name, addr, token string
 		who               pki.Name
-		code              string
+		code              fault.Code
 	}{
 		{"no token", addr, "hello", name("w7"), "token"},
 		{"a token of another cluster", otherAddr, good, name("w7"), "unreachable"},

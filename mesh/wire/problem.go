@@ -12,10 +12,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// problem is a *fault.Error as it crosses. At most one of the last six is set: what went with it.
+// problem is a *fault.Error as it crosses. At most one of the last six is set: what went with it. A detail of any other
+// type does not cross.
 type problem struct {
 	Kind       fault.Kind    `json:"kind"`
-	Code       string        `json:"code,omitempty"`
+	Code       fault.Code    `json:"code,omitempty"`
 	Op         string        `json:"op,omitempty"`
 	Text       string        `json:"text"`
 	Scope      fault.Scope   `json:"scope,omitempty"`
@@ -41,21 +42,19 @@ func problemOf(err error) problem {
 	if e.Err != nil {
 		p.Cause = clip(e.Err.Error(), maxSentence)
 	}
-	switch d := e.Detail.(type) {
-	case market.Refusal:
-		p.Refusal = &d
-	case cluster.Record:
-		p.Record = &d
-	case cluster.Term:
-		p.Term = &d
-	case []machine.Candidate:
-		p.Candidates = d
-	case []machine.Clause:
-		p.Clauses = d
-	case string:
-		p.Note = d
-	}
+	p.Refusal, p.Record, p.Term = detail[market.Refusal](e), detail[cluster.Record](e), detail[cluster.Term](e)
+	p.Candidates, _ = fault.Detail[[]machine.Candidate](e)
+	p.Clauses, _ = fault.Detail[[]machine.Clause](e)
+	p.Note, _ = fault.Detail[string](e)
 	return p
+}
+
+// detail gives what went with an error where that is a T, else nil.
+func detail[T any](e *fault.Error) *T {
+	if d, is := fault.Detail[T](e); is {
+		return &d
+	}
+	return nil
 }
 
 // err gives the error as it was. A kind that is not known here is Internal.

@@ -54,8 +54,7 @@ type Operator interface {
 	Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error)
 	// Obey makes a steward's term that in force for an app, durably, and tells which machines of its service there are
 	// then, destroyed ones left out: none that an earlier steward had made is missing, and it can make no more. A term
-	// that is lower than the one in force is refused, as each order of it is: Conflict "old_term", Detail the
-	// cluster.Term in force.
+	// that is lower than the one in force is refused, as each order of it is: with cluster.CodeOldTerm.
 	Obey(ctx context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error)
 	// CurrentLease returns the lease in force; NotFound "lease not found" when there is none.
 	CurrentLease(ctx context.Context, app, id string) (machine.Lease, error)

@@ -92,7 +92,7 @@ func refusing(t *testing.T) (o *certs.ACME, asked *atomic.Int64) {
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	const name = "shop.example.com"
-	refuse := func(code string) func(bool) ([]byte, []byte, error) {
+	refuse := func(code fault.Code) func(bool) ([]byte, []byte, error) {
 		return func(bool) ([]byte, []byte, error) { return nil, nil, fault.New(fault.Unavailable, code, "no") }
 	}
 	good := gives(t, time.Now().Add(60*day), name)

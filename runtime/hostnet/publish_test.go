@@ -143,7 +143,7 @@ func TestPortsThatOverlap(t *testing.T) {
 	must(t, err)
 	for i, c := range []struct {
 		port netplan.Port
-		code string
+		code fault.Code
 	}{
 		{netplan.Port{Host: 8080, To: 1}, "port_taken"},
 		{netplan.Port{Address: addr("127.0.0.1"), Host: 8080, To: 1}, "port_taken"},

@@ -78,7 +78,7 @@ func TestOwn(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
 	x := &table{list: []runtime.Listening{{At: here}}}
 	o := &Own{Connect: new(Dialer).Dial, Sockets: x}
-	dial := func(want string) {
+	dial := func(want fault.Code) {
 		t.Helper()
 		c, err := o.Dial(t.Context(), m, port)
 		if fault.CodeOf(err) != want {

@@ -117,7 +117,7 @@ func testExecElsewhere(h *harness) {
 			h.Errorf("in %s: %q", dir, got)
 		}
 	}
-	for dir, code := range map[string]string{"/no/such": runtime.CodeNoDirectory,
+	for dir, code := range map[string]fault.Code{"/no/such": runtime.CodeNoDirectory,
 		"/etc/passwd": runtime.CodeNotExecutable, "/etc/passwd/x": runtime.CodeNotExecutable} {
 		if got, err := run("", dir); fault.CodeOf(err) != code || got != "" {
 			h.Errorf("in %s: %q, %v; want the code %s", dir, got, err, code)

@@ -42,11 +42,9 @@ func (a *Releases) hold(ctx context.Context, t *trial) *release.Booking {
 		if held[i] {
 			booking.At[slot.String()] = t.made[slot].Worker
 		}
-		if e := fault.As(errs[i]); e != nil {
-			if no, is := e.Detail.(market.Refusal); is && len(no.Verdict.Failing) > 0 {
-				t.groups[slot.Group].refused(e.Error())
-				gone = true
-			}
+		if no, is := fault.Detail[market.Refusal](errs[i]); is && len(no.Verdict.Failing) > 0 {
+			t.groups[slot.Group].refused(fault.As(errs[i]).Error())
+			gone = true
 		}
 	}
 	if gone {

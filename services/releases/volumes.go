@@ -243,7 +243,7 @@ func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *c
 	if one != nil {
 		return one.Worker, nil
 	}
-	code := "no_volume_capacity"
+	code := fault.Code("no_volume_capacity")
 	if no.fits == api.FitsNever {
 		code = api.CodeVolumeNeverFits
 	}

@@ -35,7 +35,7 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 				in.Granted = true
 				r.ended[q.Machine] = o.Ask
 			default:
-				if refusal, ok := fault.As(err).Detail.(market.Refusal); ok {
+				if refusal, ok := fault.Detail[market.Refusal](err); ok {
 					r.rep.Refused++
 					in.Refused = &refusal
 				} else {
@@ -162,7 +162,7 @@ func (g *gang) carryOut(i int) {
 		case lost:
 			in = market.Answer{Lost: true}
 		case err != nil:
-			if refusal, ok := fault.As(err).Detail.(market.Refusal); ok {
+			if refusal, ok := fault.Detail[market.Refusal](err); ok {
 				in = market.Answer{Refused: &refusal}
 			} else {
 				in = market.Answer{Failed: err}

@@ -324,7 +324,7 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 		r.ends(id, p.r, life)
 		return nil
 	}
-	refusal, ok := fault.As(err).Detail.(market.Refusal)
+	refusal, ok := fault.Detail[market.Refusal](err)
 	if !ok {
 		return err
 	}

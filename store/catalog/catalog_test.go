@@ -38,7 +38,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		spoil func() error
-		code  string
+		code  fault.Code
 	}{
 		"gone":            {func() error { return os.Remove(key) }, "key_file"},
 		"readable by all": {func() error { return os.Chmod(key, 0o644) }, "key_file"},

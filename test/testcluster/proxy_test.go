@@ -346,7 +346,7 @@ func TestANameIsItsFirstApps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for code, l := range map[string]*machine.Launch{"host_taken": with("www.shop.example", 5433),
+	for code, l := range map[fault.Code]*machine.Launch{"host_taken": with("www.shop.example", 5433),
 		"port_taken": with("alpha.example", 5432)} {
 		for i := range 2 {
 			_, err := c.Client(i).Launch(t.Context(), "alpha", l, client.LaunchOptions{})

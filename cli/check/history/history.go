@@ -59,7 +59,7 @@ type Op struct {
 	Nonce    string           `json:"nonce,omitempty"`    // of a lease
 	Expires  int64            `json:"expires,omitempty"`  // of a hold, Unix nanoseconds
 	Outcome  Outcome          `json:"outcome"`
-	Code     string           `json:"code,omitempty"`  // of a No
+	Code     fault.Code       `json:"code,omitempty"`  // of a No
 	Tries    int              `json:"tries,omitempty"` // how often it was asked
 }
 

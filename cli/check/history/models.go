@@ -118,7 +118,7 @@ func historyText(ops []Op) string {
 		text += fmt.Sprintf("%s at %s by %s %s", o.Kind, cmp.Or(string(o.Worker), "?"), cmp.Or(o.Gateway, "?"),
 			o.Outcome)
 		if o.Code != "" {
-			text += " (" + o.Code + ")"
+			text += " (" + string(o.Code) + ")"
 		}
 	}
 	return text

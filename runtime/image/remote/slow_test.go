@@ -75,7 +75,7 @@ func TestARegistryThatTrickles(t *testing.T) {
 			}
 			start := time.Now()
 			err := askOf(t, client(t, short, registry), registry, name)
-			want := "registry_slow"
+			want := fault.Code("registry_slow")
 			if strings.Contains(name, "an error") {
 				want = "registry_forbidden" // what it says beside is left out
 			}

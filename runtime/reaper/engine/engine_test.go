@@ -56,7 +56,10 @@ func TestRefused(t *testing.T) {
 
 // TestWords: sentences of versions that are not here.
 func TestWords(t *testing.T) {
-	for _, x := range []struct{ by, said, code string }{
+	for _, x := range []struct {
+		by, said string
+		code     fault.Code
+	}{
 		{"runc", `exec: "/etc": is a directory`, runtime.CodeNotExecutable}, // 1.5.2
 		{"crun", "executable file `/nope` not found: No such file or directory", runtime.CodeNoProgram},
 		{"crun", "the path `/etc` is not a regular file: Operation not permitted", runtime.CodeNotExecutable}, // 1.21

@@ -83,7 +83,7 @@ func (e Engine) said(log string, err error) error {
 		}
 	}
 	cause := fmt.Errorf("%s: %w", strings.Join(all, ": "), err)
-	code, last := "engine", all[len(all)-1]
+	code, last := fault.Code("engine"), all[len(all)-1]
 	if strings.HasSuffix(last, "error during container init: %!w(<nil>)") || strings.HasSuffix(last, notReady) {
 		code = codeSilent
 	} else if why := e.wrong(all); why != "" {

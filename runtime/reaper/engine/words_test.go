@@ -129,7 +129,7 @@ func TestWordsOfRuntimes(t *testing.T) {
 			if err := x.run("/bin/sh", nil); err != nil {
 				t.Fatalf("nothing is wrong: %v", err)
 			}
-			for program, want := range map[string]string{
+			for program, want := range map[string]fault.Code{
 				"/nope": runtime.CodeNoProgram, "nopath": runtime.CodeNoProgram,
 				"/etc": runtime.CodeNotExecutable, "/etc/text": runtime.CodeNotExecutable,
 			} {

@@ -172,7 +172,7 @@ type Group struct {
 // Error is a fault on the wire.
 type Error struct {
 	Kind fault.Kind `json:"kind"`
-	Code string     `json:"code,omitempty"`
+	Code fault.Code `json:"code,omitempty"`
 	Text string     `json:"text"`
 }
 

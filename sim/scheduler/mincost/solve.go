@@ -22,7 +22,7 @@ func (g *Graph) Solve() (Result, error) {
 		sum += g.cold[i].supply
 	}
 	if sum != 0 {
-		return Result{}, invalid("unbalanced", "The supplies must sum to zero, and sum to %d.", sum)
+		return Result{}, invalid("flow_unbalanced", "The supplies must sum to zero, and sum to %d.", sum)
 	}
 	skip, pause := 0, 1 // rounds without searches from one source
 	if g.price() {
