@@ -19,10 +19,14 @@ const errorsFile = "docs/reference/errors.md"
 
 const errorsHead = `# Every error souk makes
 
-One line for each place where an error is made: its package, its kind, its code, its text. %s stands for what was wanted,
-what there was, or where. The kind decides the exit code (exit-codes.md) and the HTTP status; codes are for programs; texts
-are for people. This file is written by ` + "`go test . -run ErrorTexts -update-errors`" + `, and a test fails when it is not what the
+The kind of an error decides the exit code (exit-codes.md) and the HTTP status; codes are for programs; texts are for
+people. This file is written by ` + "`go test . -run ErrorTexts -update-errors`" + `, and a test fails when it is not what the
 code says.
+
+## Texts
+
+One line for each place where an error is made: its package, its kind, its code, its text. %s stands for what was wanted,
+what there was, or where.
 
 | package | kind | code | text |
 | --- | --- | --- | --- |
@@ -35,19 +39,21 @@ type errorText struct{ pkg, kind, code, text string }
 // changes.
 func TestErrorTexts(t *testing.T) {
 	var all []errorText
-	for _, s := range sources(t) {
+	files := sources(t)
+	known := codesOf(files)
+	for _, s := range files {
 		if s.test || strings.HasPrefix(s.pkg, "tools") || s.pkg == "fault" {
 			continue
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			switch x := n.(type) {
 			case *ast.CallExpr:
-				if e, ok := madeByCall(x); ok {
+				if e, ok := madeByCall(s, known, x); ok {
 					e.pkg = s.pkg
 					all = append(all, e)
 				}
 			case *ast.CompositeLit:
-				if e, ok := madeByLiteral(x); ok {
+				if e, ok := madeByLiteral(s, known, x); ok {
 					e.pkg = s.pkg
 					all = append(all, e)
 				}
@@ -109,7 +115,7 @@ func checkSentence(t *testing.T, e errorText) {
 }
 
 // madeByCall reads fault.New(kind, code, text, ...), fault.Wrap(err, kind, code, text, ...) and usagef(text, ...).
-func madeByCall(c *ast.CallExpr) (e errorText, ok bool) {
+func madeByCall(s source, known codes, c *ast.CallExpr) (e errorText, ok bool) {
 	at := -1
 	switch f := c.Fun.(type) {
 	case *ast.SelectorExpr:
@@ -129,33 +135,18 @@ func madeByCall(c *ast.CallExpr) (e errorText, ok bool) {
 	if at < 0 || len(c.Args) < at+3 {
 		return e, false
 	}
-	return errorText{kind: name(c.Args[at]), code: literal(c.Args[at+1]), text: literal(c.Args[at+2])}, true
+	return errorText{kind: name(c.Args[at]), code: known.text(s, c.Args[at+1]), text: literal(c.Args[at+2])}, true
 }
 
 // madeByLiteral reads fault.Error{Kind: ..., Code: ..., Text: ...}.
-func madeByLiteral(l *ast.CompositeLit) (e errorText, ok bool) {
-	s, isSel := l.Type.(*ast.SelectorExpr)
-	if !isSel || s.Sel.Name != "Error" {
+func madeByLiteral(s source, known codes, l *ast.CompositeLit) (e errorText, ok bool) {
+	if t, is := l.Type.(*ast.SelectorExpr); !is || t.Sel.Name != "Error" {
+		return e, false
+	} else if id, is := t.X.(*ast.Ident); !is || id.Name != "fault" {
 		return e, false
 	}
-	if id, isID := s.X.(*ast.Ident); !isID || id.Name != "fault" {
-		return e, false
-	}
-	for _, el := range l.Elts {
-		kv, isKV := el.(*ast.KeyValueExpr)
-		if !isKV {
-			continue
-		}
-		switch key, _ := kv.Key.(*ast.Ident); key.Name {
-		case "Kind":
-			e.kind = name(kv.Value)
-		case "Code":
-			e.code = literal(kv.Value)
-		case "Text":
-			e.text = literal(kv.Value)
-		}
-	}
-	return e, true
+	of := keyed(l)
+	return errorText{kind: name(of["Kind"]), code: known.text(s, of["Code"]), text: literal(of["Text"])}, true
 }
 
 func name(x ast.Expr) string {
