@@ -18,13 +18,13 @@ const (
 // StatusWord returns the word in front of an error's sentence in an answer of the Machines API; "" for most.
 func StatusWord(e *fault.Error) string {
 	switch e.Code {
-	case "name_taken", "host_taken", "port_taken":
+	case fault.CodeNameInUse, CodeHostInUse, fault.CodePortInUse:
 		return wordExists
-	case "concurrent_update", "no_volume_capacity", "volume_never_fits":
+	case fault.CodeConcurrentUpdate, CodeNoVolumeCapacity, CodeVolumeNeverFits:
 		return wordAborted
-	case "wait_destroyed", "wait_version":
+	case CodeWaitDestroyed, CodeWaitVersion:
 		return wordPrecondition
-	case "state":
+	case CodeState:
 		return wordArgument
 	}
 	switch {
@@ -32,7 +32,8 @@ func StatusWord(e *fault.Error) string {
 		return wordPrecondition
 	case e.Kind == fault.Timeout:
 		return wordDeadline
-	case e.Kind == fault.Exhausted && e.Scope == fault.ScopeHost && (e.Code == "no_capacity" || e.Code == "never_fits"):
+	case e.Kind == fault.Exhausted && e.Scope == fault.ScopeHost &&
+		(e.Code == fault.CodeNoCapacity || e.Code == fault.CodeNeverFits):
 		return wordAborted
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 )
 
 // Role says what who has a token may do.
@@ -81,6 +82,24 @@ const (
 	TokenRevoked TokenState = "revoked" // it, or one that it was made with
 	TokenRemoved TokenState = "removed" // its member was removed, or that of one that it was made with
 )
+
+// The codes of errors of tokens that are let in no more.
+const (
+	CodeTokenEnded   fault.Code = "token_ended"   // the token's time is over
+	CodeTokenRevoked fault.Code = "token_revoked" // the token, or one that it was made with, was revoked
+	CodeTokenRemoved fault.Code = "token_removed" // the member that made the token was removed
+)
+
+// Code returns the code of the error of a token in a state other than good.
+func (s TokenState) Code() fault.Code {
+	switch s {
+	case TokenEnded:
+		return CodeTokenEnded
+	case TokenRevoked:
+		return CodeTokenRevoked
+	}
+	return CodeTokenRemoved
+}
 
 // Token is a token of the API without its secret, which is told once and kept nowhere.
 type Token struct {

@@ -53,8 +53,9 @@ const (
 	maxVolumeNameLength = 30
 )
 
-// CodeVolumeNeverFits is never_fits of a volume, which the Machines API answers with another status.
-const CodeVolumeNeverFits = "volume_never_fits"
+// CodeVolumeNeverFits says that no worker could hold the volume, even an empty one. The Machines API answers it with
+// another status than never_fits.
+const CodeVolumeNeverFits fault.Code = "volume_never_fits"
 
 // Spec returns the volume that is wanted.
 func (in NewVolume) Spec() (machine.Volume, error) {
@@ -66,14 +67,15 @@ func (in NewVolume) Spec() (machine.Volume, error) {
 	set(&v.FSType, in.FSType)
 	switch {
 	case !volumeName(v.Name):
-		return v, fault.New(fault.Invalid, "volume_name",
+		return v, fault.New(fault.Invalid, codeVolumeName,
 			"%q cannot be a volume's name; use 1 to %d lower-case letters, digits and _", fault.Clip(v.Name, 60),
 			maxVolumeNameLength)
 	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
-		return v, fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
+		return v, fault.New(fault.Invalid, CodeSizeGB, "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
 	case in.Encrypted != nil && *in.Encrypted: // who asks for it may rely on it
-		return v, fault.New(fault.Invalid, "unsupported", "encrypted is not supported: souk writes a volume as the "+
-			"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
+		return v, fault.New(fault.Invalid, machine.CodeUnsupported,
+			"encrypted is not supported: souk writes a volume as the "+
+				"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
 	}
 	return v, CheckRetention(v.SnapshotRetention)
 }
@@ -88,7 +90,7 @@ func set[T any](to *T, from *T) {
 // CheckRetention refuses a number of days that snapshots cannot be kept.
 func CheckRetention(days int) error {
 	if days < 1 || days > maxSnapshotDays {
-		return fault.New(fault.Invalid, "snapshot_retention",
+		return fault.New(fault.Invalid, codeSnapshotRetention,
 			"snapshots are kept from 1 to %d days, not %d", maxSnapshotDays, days)
 	}
 	return nil

@@ -200,7 +200,7 @@ func decode(ctx context.Context, base string, resp *http.Response, k call, out a
 		return broken(ctx, err)
 	}
 	if b.Len() > MaxAnswer {
-		return fault.New(fault.Internal, "answer_size", "the answer to %s %s is larger than %d MiB; ask for less",
+		return fault.New(fault.Internal, codeAnswerSize, "the answer to %s %s is larger than %d MiB; ask for less",
 			k.op.Method(), k.path, MaxAnswer>>20)
 	}
 	if out == nil {
@@ -211,7 +211,7 @@ func decode(ctx context.Context, base string, resp *http.Response, k call, out a
 		unmarshal = reader.UnmarshalJSON // as it checks all it reads, json.Unmarshal's check of it first is for nothing
 	}
 	if err := unmarshal(b.Bytes()); err != nil {
-		return fault.Wrap(err, fault.Internal, "answer",
+		return fault.Wrap(err, fault.Internal, codeAnswer,
 			"the answer to %s %s is not the JSON that was expected; is %s a souk?", k.op.Method(), k.path, base)
 	}
 	return nil
@@ -237,7 +237,7 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, k.op.Method(), u, body)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "address", "%q is no address of a souk; write HOST:PORT", c.at)
+		return nil, fault.Wrap(err, fault.Invalid, codeAddress, "%q is no address of a souk; write HOST:PORT", c.at)
 	}
 	req.Header.Set("User-Agent", "souk")
 	if k.in != nil {
@@ -282,18 +282,20 @@ func (c transport) unreachable(ctx context.Context, err error) error {
 		return cause
 	}
 	if errors.Is(cause, fs.ErrPermission) {
-		return fault.Wrap(cause, fault.Denied, "socket", "the souk at %s is another user's: ask it as that user or as "+
-			"root, or by its address and with a token", c.at)
+		return fault.Wrap(cause, fault.Denied, codeSocket,
+			"the souk at %s is another user's: ask it as that user or as "+
+				"root, or by its address and with a token", c.at)
 	}
 	if _, wrong := errors.AsType[*tls.CertificateVerificationError](cause); wrong {
 		return errCertificate(cause, c.at)
 	}
-	return fault.Wrap(cause, fault.Unavailable, "unreachable", "souk cannot be reached at %s", c.at)
+	return fault.Wrap(cause, fault.Unavailable, fault.CodeUnreachable, "souk cannot be reached at %s", c.at)
 }
 
 func errCertificate(cause error, at string) error {
-	return fault.Wrap(cause, fault.Denied, "certificate", "the certificate of %s is not believed; give its root: "+
-		"souk context add NAME %s --root FILE, which is api-root.pem in its directory unless that is your own", at, at)
+	return fault.Wrap(cause, fault.Denied, fault.CodeCertificate,
+		"the certificate of %s is not believed; give its root: souk context add NAME %s --root FILE, which is "+
+			"api-root.pem in its directory unless that is your own", at, at)
 }
 
 // broken is an answer that stopped in the middle.
@@ -301,14 +303,14 @@ func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	return fault.Wrap(err, fault.Unavailable, "broken_off", "the answer broke off")
+	return fault.Wrap(err, fault.Unavailable, CodeBrokenOff, "the answer broke off")
 }
 
 func ended(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline", "no answer came in the time given")
+		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "no answer came in the time given")
 	}
-	return fault.Wrap(ctx.Err(), fault.Timeout, "canceled", "the request was given up")
+	return fault.Wrap(ctx.Err(), fault.Timeout, codeCanceled, "the request was given up")
 }
 
 // ErrorAnswer is an answer that is an error. Of a server that is not souk, Souk says nothing.

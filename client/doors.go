@@ -260,7 +260,7 @@ func (d *door) alive(ctx context.Context) error {
 	defer resp.Body.Close()
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fault.New(fault.Unavailable, "door", "%s answers %s", d.Addr, resp.Status)
+		err = fault.New(fault.Unavailable, codeDoor, "%s answers %s", d.Addr, resp.Status)
 	}
 	return err
 }

@@ -14,12 +14,12 @@ import (
 // place, and a key or a password would be another.
 func encode(v any) ([]byte, error) {
 	if at, bad, is := findBytes(reflect.ValueOf(v)); is {
-		return nil, fault.New(fault.Invalid, "utf8", "%s has bytes that are no UTF-8 (%s), and a text of a request "+
+		return nil, fault.New(fault.Invalid, codeUTF8, "%s has bytes that are no UTF-8 (%s), and a text of a request "+
 			"cannot carry them: encode them, with base64 for example, and have the program decode them", at, bad)
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "request", "the request cannot be written as JSON")
+		return nil, fault.Wrap(err, fault.Invalid, codeRequest, "the request cannot be written as JSON")
 	}
 	return raw, nil
 }

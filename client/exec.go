@@ -69,7 +69,7 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 		return nil
 	})
 	if err == nil && code < 0 {
-		err = fault.New(fault.Unavailable, "broken_off",
+		err = fault.New(fault.Unavailable, CodeBrokenOff,
 			"the connection ended before the command did, so its exit code is not known")
 	}
 	return code, err

@@ -43,7 +43,7 @@ func (c ImageCalls) PullImage(ctx context.Context, worker, image string,
 		return nil
 	})
 	if err == nil && !there {
-		err = fault.New(fault.Unavailable, "broken_off",
+		err = fault.New(fault.Unavailable, CodeBrokenOff,
 			"the connection ended before the pull did; pull again, which goes on there")
 	}
 	return i, err

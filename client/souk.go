@@ -105,7 +105,7 @@ func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 		}
 		var v T
 		if err := json.Unmarshal(sc.Bytes(), &v); err != nil {
-			return fault.Wrap(err, fault.Internal, "answer", "a line of the stream is not the JSON that was expected")
+			return fault.Wrap(err, fault.Internal, codeAnswer, "a line of the stream is not the JSON that was expected")
 		}
 		if err := f(v); err != nil {
 			return err

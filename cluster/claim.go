@@ -11,6 +11,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	CodeClaim fault.Code = "claim" // a claim has a field or a size that is not possible
+	codeTerm  fault.Code = "term"  // the text is no steward's term
+)
+
 // ClaimKind says what must be unique in an app.
 type ClaimKind string
 
@@ -133,22 +139,23 @@ const (
 func (c *Claim) Check() error {
 	for _, text := range []string{string(c.Kind), string(c.Step), c.App, c.Value, c.Holder, c.Machine, c.Over, c.Hash} {
 		if len(text) > MaxClaimText {
-			return fault.New(fault.Invalid, "claim", "a field of a claim has %d bytes; at most %d", len(text),
+			return fault.New(fault.Invalid, CodeClaim, "a field of a claim has %d bytes; at most %d", len(text),
 				MaxClaimText)
 		}
 	}
 	if c.Kind != ClaimName && c.Kind != ClaimKey && c.Kind != ClaimSpread {
-		return fault.New(fault.Unimplemented, "claim", "there are claims of names, keys and spreads, not of %q", c.Kind)
+		return fault.New(fault.Unimplemented, CodeClaim,
+			"there are claims of names, keys and spreads, not of %q", c.Kind)
 	}
 	if len(c.Placed) > MaxPlaced {
-		return fault.New(fault.Invalid, "claim", "a claim tells of %d machines; at most %d", len(c.Placed), MaxPlaced)
+		return fault.New(fault.Invalid, CodeClaim, "a claim tells of %d machines; at most %d", len(c.Placed), MaxPlaced)
 	}
 	for _, p := range c.Placed {
 		if !p.Used.Valid() {
-			return fault.New(fault.Invalid, "claim", "a claim tells of a machine that occupies an impossible amount")
+			return fault.New(fault.Invalid, CodeClaim, "a claim tells of a machine that occupies an impossible amount")
 		}
 		if len(p.Machine) > MaxClaimText || len(p.Worker) > MaxClaimText {
-			return fault.New(fault.Invalid, "claim", "a claim tells of a machine with an id of more than %d bytes",
+			return fault.New(fault.Invalid, CodeClaim, "a claim tells of a machine with an id of more than %d bytes",
 				MaxClaimText)
 		}
 	}

@@ -18,7 +18,7 @@ type Term struct {
 	Member WorkerID `json:"member"`
 }
 
-// CodeOldTerm is the code of a worker's refusal of an order whose term is over. Its detail is the Term in force.
+// CodeOldTerm says that the order's term is over. Its detail is the Term in force.
 const CodeOldTerm fault.Code = "old_term"
 
 // RefuseOld returns the refusal of an order of the term for an app, while a higher one is in force.
@@ -43,7 +43,7 @@ func (t Term) String() string { return fmt.Sprintf("%d of %s", t.Number, t.Membe
 // Check refuses a term that no steward can have.
 func (t Term) Check() error {
 	if t.Number < 1 || t.Number > MaxTerm || t.Member == "" || len(t.Member) > MaxClaimText {
-		return fault.New(fault.Invalid, "term",
+		return fault.New(fault.Invalid, codeTerm,
 			"a steward's term is a number from 1 to %d and a member's id; got %d and %d bytes", MaxTerm, t.Number,
 			len(t.Member))
 	}

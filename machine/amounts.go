@@ -16,7 +16,7 @@ func ReadCPU(text string) (milli int, err error) {
 	digits := whole + (part + "000")[:max(3, len(part))]
 	n, err := strconv.ParseUint(digits, 10, 31)
 	if err != nil || whole == "" || strings.HasSuffix(text, ".") || len(part) > 3 || n < MinCPUMilli {
-		return 0, fault.New(fault.Invalid, "cpu", "CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, "+
+		return 0, fault.New(fault.Invalid, codeCPU, "CPU is in cores, such as 0.3 or 2: at least %s, in thousandths, "+
 			"not %q", strconv.FormatFloat(float64(MinCPUMilli)/1000, 'f', -1, 64), fault.Clip(text, 40))
 	}
 	return int(n), nil
@@ -29,7 +29,7 @@ func ReadMebibytes(what, text string) (int, error) {
 	v, err := strconv.ParseFloat(number, 64)
 	mib := v * unit
 	if err != nil || !(mib >= 1) || mib > float64(cluster.MaxAmount) || mib != math.Trunc(mib) {
-		return 0, fault.New(fault.Invalid, "size", "%s is whole MiB, such as 512m or 2g, not %q", what,
+		return 0, fault.New(fault.Invalid, fault.CodeSize, "%s is whole MiB, such as 512m or 2g, not %q", what,
 			fault.Clip(text, 40))
 	}
 	return int(mib), nil

@@ -42,7 +42,7 @@ func DecodeLaunch(body []byte) (*Launch, error) { return launchDecoder.Decode(bo
 func ReadBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "body", "the body could not be read to its end: send it again")
+		return nil, fault.Wrap(err, fault.Invalid, CodeBody, "the body could not be read to its end: send it again")
 	}
 	if len(body) > MaxBody {
 		return nil, tooLong("body", int64(len(body)), true)
@@ -56,7 +56,7 @@ func tooLong(what string, n int64, atLeast bool) error {
 		more = "more than "
 		n--
 	}
-	return fault.New(fault.Invalid, "too_long",
+	return fault.New(fault.Invalid, codeTooLong,
 		"the %s is %s%d bytes long and may be %d at most: keep large files in a volume or fetch them at start", what,
 		more, n, MaxBody)
 }
@@ -67,7 +67,7 @@ func (d Decoder[T]) Decode(body []byte) (*T, error) {
 		return nil, tooLong(d.what, int64(len(body)), false)
 	}
 	if !utf8.Valid(body) {
-		return nil, fault.New(fault.Invalid, "json", "the %s is not UTF-8 text: send JSON in UTF-8", d.what)
+		return nil, fault.New(fault.Invalid, CodeJSON, "the %s is not UTF-8 text: send JSON in UTF-8", d.what)
 	}
 	if !json.Valid(body) {
 		return nil, d.syntax(body)
@@ -75,14 +75,14 @@ func (d Decoder[T]) Decode(body []byte) (*T, error) {
 	w := walker{body: body, what: d.what}
 	w.space()
 	if body[w.at] != '{' {
-		return nil, fault.New(fault.Invalid, "json", "the %s must be an object, not %s", d.what, kindName(body[w.at]))
+		return nil, fault.New(fault.Invalid, CodeJSON, "the %s must be an object, not %s", d.what, kindName(body[w.at]))
 	}
 	if err := w.value(d.shape, nil, 0); err != nil {
 		return nil, err
 	}
 	v := new(T)
 	if err := json.Unmarshal(body, v); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "json", "the %s cannot be read", d.what)
+		return nil, fault.Wrap(err, fault.Invalid, CodeJSON, "the %s cannot be read", d.what)
 	}
 	return v, nil
 }
@@ -94,13 +94,13 @@ func (d Decoder[T]) syntax(body []byte) error {
 	s, ok := errors.AsType[*json.SyntaxError](err)
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
-		return fault.New(fault.Invalid, "json", "the %s is empty: send a JSON object", d.what)
+		return fault.New(fault.Invalid, CodeJSON, "the %s is empty: send a JSON object", d.what)
 	case !ok:
-		return fault.New(fault.Invalid, "json", "the %s is not JSON (%v): mend it", d.what, err)
+		return fault.New(fault.Invalid, CodeJSON, "the %s is not JSON (%v): mend it", d.what, err)
 	case s.Offset >= int64(len(body)) && s.Error() == "unexpected end of JSON input":
-		return fault.New(fault.Invalid, "json", "the %s ends in the middle, after %d bytes: send it whole", d.what,
+		return fault.New(fault.Invalid, CodeJSON, "the %s ends in the middle, after %d bytes: send it whole", d.what,
 			len(body))
 	}
-	return fault.New(fault.Invalid, "json", "the %s is not JSON from byte %d on (%v); correct it there", d.what,
+	return fault.New(fault.Invalid, CodeJSON, "the %s is not JSON from byte %d on (%v); correct it there", d.what,
 		s.Offset, s)
 }

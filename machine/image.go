@@ -97,7 +97,7 @@ func ShortImage(image string) string {
 // CheckImage says whether image is a name docker would take.
 func CheckImage(image string) error {
 	wrong := func(why string) error {
-		return fault.New(fault.Invalid, "image",
+		return fault.New(fault.Invalid, CodeImage,
 			"%s is not the name of an image: %s; write it as \"souk/host\", \"nginx:1.29\" or "+
 				"\"ghcr.io/me/app@sha256:...\"",
 			quote(image), why)

@@ -71,7 +71,7 @@ func (t *Terminal) Check() error {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("+-._", c)
 	}
 	if len(t.Term) > 64 || strings.ContainsFunc(t.Term, odd) {
-		return fault.New(fault.Invalid, "terminal",
+		return fault.New(fault.Invalid, fault.CodeTerminal,
 			"%.80q is no kind of terminal: use up to 64 letters, digits and +-._, as in xterm-256color", t.Term)
 	}
 	return nil

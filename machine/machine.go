@@ -343,7 +343,7 @@ type HostUse struct {
 }
 
 // EventLaunchFailed is the type of the last event of a machine that could not be made.
-const EventLaunchFailed = CodeLaunchFailed
+const EventLaunchFailed = string(CodeLaunchFailed)
 
 // LaunchFailed reports whether the machine could not be made: nothing is left of it, and its newest event says why.
 func (m *Machine) LaunchFailed() bool {
@@ -365,8 +365,8 @@ func (m *Machine) LaunchError() error {
 	return e // what did not work now is over, too: that it may later is nothing to wait for
 }
 
-// CodeLaunchFailed is the code of what a create is answered whose machine could not be made.
-const CodeLaunchFailed = "launch_failed"
+// CodeLaunchFailed says that the machine of a create could not be made.
+const CodeLaunchFailed fault.Code = "launch_failed"
 
 // Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {

@@ -45,7 +45,7 @@ func (r *Replica) Check() error {
 	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
 		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart ||
 		!r.Run.known() {
-		return fault.New(fault.Invalid, "replica",
+		return fault.New(fault.Invalid, CodeReplica,
 			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up "+
 				"to %d, a spec and a release of at most %d bytes, is stopped after 0 to %v, and is kept, scheduled, "+
 				"triggered or a command", maxGroup, MaxReplicas-1, MaxEpoch, maxHash, MaxApart)

@@ -25,12 +25,12 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fault.New(fault.Invalid, "duration",
+		return fault.New(fault.Invalid, codeDuration,
 			"a duration is a text such as \"15s\" or a whole number of nanoseconds, not %.80s", raw)
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return fault.New(fault.Invalid, "duration",
+		return fault.New(fault.Invalid, codeDuration,
 			"%.80q is not a duration; write it as \"15s\", \"2m\" or \"500ms\"", s)
 	}
 	d.Duration = v
@@ -62,7 +62,7 @@ func (a *Autostop) UnmarshalJSON(raw []byte) error {
 	case `"suspend"`:
 		*a = "suspend"
 	default:
-		return fault.New(fault.Invalid, "autostop",
+		return fault.New(fault.Invalid, codeAutostop,
 			"autostop is true, false, \"off\", \"stop\" or \"suspend\", not %.80s", raw)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (p *Persist) UnmarshalJSON(raw []byte) error {
 	case `"always"`, "3":
 		*p = "always"
 	default:
-		return fault.New(fault.Invalid, "persist", "persist is \"never\", \"restart\" or \"always\", not %.80s", raw)
+		return fault.New(fault.Invalid, codePersist, "persist is \"never\", \"restart\" or \"always\", not %.80s", raw)
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func (m *Machine) OwnAddress() (netip.Addr, bool) {
 // knows: package runtime/reach dials both. A machine without a network is reached nowhere: Precondition.
 func (m *Machine) Reach(port int) ([]netip.AddrPort, error) {
 	if port < 1 || port > 65535 {
-		return nil, fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %d", port)
+		return nil, fault.New(fault.Invalid, CodePort, "a port is 1 to 65535, not %d", port)
 	}
 	own, has := m.OwnAddress()
 	switch mode := NetworkOf(m.Config).Mode; {
@@ -231,7 +231,7 @@ func (m *Machine) Reach(port int) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)),
 			netip.AddrPortFrom(netip.IPv6Loopback(), uint16(port))}, nil
 	case mode != NetworkOwn || !has:
-		return nil, fault.New(fault.Precondition, "no_address",
+		return nil, fault.New(fault.Precondition, codeNoAddress,
 			"machine %s has no network in which it could be reached: its ports, checks and services need "+
 				"config.network.mode own or host", m.ID)
 	}

@@ -51,7 +51,7 @@ func ParseSignal(s string) (syscall.Signal, error) {
 	if n, ok := realTime(name); ok {
 		return syscall.Signal(n), nil
 	}
-	return 0, fault.New(fault.Invalid, "signal",
+	return 0, fault.New(fault.Invalid, fault.CodeSignal,
 		"%s is no signal: write a name such as SIGTERM, HUP or SIGRTMIN+3, or a number from 1 to %d", quote(s),
 		lastSignal)
 }
@@ -120,7 +120,8 @@ func (s *SignalText) UnmarshalJSON(raw []byte) error {
 	}
 	var name string
 	if err := json.Unmarshal(raw, &name); err != nil {
-		return fault.New(fault.Invalid, "signal", "a signal is a name such as \"SIGTERM\" or a number, not %.80s", raw)
+		return fault.New(fault.Invalid, fault.CodeSignal,
+			"a signal is a name such as \"SIGTERM\" or a number, not %.80s", raw)
 	}
 	*s = SignalText(name)
 	return nil

@@ -34,12 +34,12 @@ const (
 
 // bad refuses what is wrong in itself.
 func bad(format string, args ...any) error {
-	return fault.New(fault.Invalid, "config", format, args...)
+	return fault.New(fault.Invalid, CodeConfig, format, args...)
 }
 
 // unsupported refuses what would be right elsewhere, and that souk cannot honour.
 func unsupported(format string, args ...any) error {
-	return fault.New(fault.Invalid, "unsupported", format, args...)
+	return fault.New(fault.Invalid, CodeUnsupported, format, args...)
 }
 
 // first returns the first error there is.

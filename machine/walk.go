@@ -81,7 +81,7 @@ func (w *walker) value(s *shape, f *frame, depth int) error {
 		return nil
 	}
 	if depth > MaxDepth {
-		return w.refuse(f, "depth", "lies more than %d levels deep: make it flatter", MaxDepth)
+		return w.refuse(f, codeDepth, "lies more than %d levels deep: make it flatter", MaxDepth)
 	}
 	start := w.at
 	switch s.kind {
@@ -126,7 +126,7 @@ func (w *walker) value(s *shape, f *frame, depth int) error {
 			return w.number(s, f)
 		}
 	}
-	return w.refuse(f, "wrong_type", "must be %s, not %s", s.want(), kindName(c))
+	return w.refuse(f, codeWrongType, "must be %s, not %s", s.want(), kindName(c))
 }
 
 func (w *walker) object(s *shape, f *frame, depth int) error {
@@ -161,7 +161,7 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 			keys[here.key] = true
 		}
 		if twice {
-			return w.refuse(&here, "duplicate", "is given twice: give it once")
+			return w.refuse(&here, codeDuplicate, "is given twice: give it once")
 		}
 		if err := w.value(elem, &here, depth+1); err != nil {
 			return err
@@ -240,11 +240,11 @@ func (w *walker) number(s *shape, f *frame) error {
 	case err == nil:
 		return nil
 	case s.kind == whole && strings.ContainsAny(lit, ".eE"):
-		return w.refuse(f, "wrong_type", "must be a whole number in plain digits, not %.40s", lit)
+		return w.refuse(f, codeWrongType, "must be a whole number in plain digits, not %.40s", lit)
 	case lit[0] == '-' && s.typ.Kind() >= reflect.Uint && s.typ.Kind() <= reflect.Uint64:
-		return w.refuse(f, "wrong_type", "must not be below 0, as %.40s is", lit)
+		return w.refuse(f, codeWrongType, "must not be below 0, as %.40s is", lit)
 	}
-	return w.refuse(f, "wrong_type", "must be a number of at most %d bits, not %.40s", bits, lit)
+	return w.refuse(f, codeWrongType, "must be a number of at most %d bits, not %.40s", bits, lit)
 }
 
 func (w *walker) custom(s *shape, f *frame, start int) error {
@@ -259,9 +259,9 @@ func (w *walker) custom(s *shape, f *frame, start int) error {
 // unknown refuses a field that does not exist, and says which one may be meant.
 func (w *walker) unknown(s *shape, f *frame) error {
 	if best := Closest(f.key, maps.Keys(s.fields)); best != "" {
-		return w.refuse(f, "unknown_field", "is not a field souk knows; did you mean %q?", best)
+		return w.refuse(f, codeUnknownField, "is not a field souk knows; did you mean %q?", best)
 	}
-	return w.refuse(f, "unknown_field", "is not a field souk knows: leave it out (docs/reference/config.md lists all)")
+	return w.refuse(f, codeUnknownField, "is not a field souk knows: leave it out (docs/reference/config.md lists all)")
 }
 
 // Closest returns the name that a misspelt word resembles; "" where none does.

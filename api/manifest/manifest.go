@@ -96,8 +96,9 @@ func (g *gigabytes) UnmarshalJSON(raw []byte) error {
 	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(unquoted(raw)), "b"), "g")
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return fault.New(fault.Invalid, "size", "the size of a volume is a whole number of GB, such as 10 or \"10g\", "+
-			"not %s", fault.Clip(string(raw), 80))
+		return fault.New(fault.Invalid, fault.CodeSize,
+			"the size of a volume is a whole number of GB, such as 10 or \"10g\", "+
+				"not %s", fault.Clip(string(raw), 80))
 	}
 	*g = gigabytes(n)
 	return nil
@@ -275,5 +276,6 @@ func (d *document) refuse(path []string, format string, args ...any) error {
 // wrong returns the error of what stands at a byte of the file.
 func (d *document) wrong(offset int, format string, args ...any) error {
 	line, column := lineColumn(d.text, offset)
-	return fault.New(fault.Invalid, "manifest", "%s:%d:%d: %s", d.name, line, column, fmt.Sprintf(format, args...))
+	return fault.New(fault.Invalid, api.CodeManifest,
+		"%s:%d:%d: %s", d.name, line, column, fmt.Sprintf(format, args...))
 }

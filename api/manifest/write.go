@@ -29,13 +29,13 @@ func Write(app string, r *api.NewRelease) ([]byte, error) {
 	}
 	raw, err := json.Marshal(f)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "manifest", "the release of %s cannot be written as TOML", app)
+		return nil, fault.Wrap(err, fault.Invalid, api.CodeManifest, "the release of %s cannot be written as TOML", app)
 	}
 	var tree map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "manifest", "the release of %s cannot be written as TOML", app)
+		return nil, fault.Wrap(err, fault.Invalid, api.CodeManifest, "the release of %s cannot be written as TOML", app)
 	}
 	groups, _ := tree["groups"].(map[string]any)
 	for _, g := range groups {

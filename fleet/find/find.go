@@ -119,7 +119,9 @@ func NoAnswer(err error) bool {
 
 // mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own lists
 // then have what others have told, and do not fail.
-func mayNotAsk(err error) bool { return fault.Is(err, fault.Denied) && fault.CodeOf(err) == "role" }
+func mayNotAsk(err error) bool {
+	return fault.Is(err, fault.Denied) && fault.CodeOf(err) == fault.CodeRole
+}
 
 // How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
 // has, whose word of what it made last is here by then; one that is heard of and has told nothing, which may yet come;
@@ -173,8 +175,8 @@ func (d *Directory) Nowhere(missing fault.Code, silent []Unanswered) error {
 
 // The codes by which a worker says that what was asked for is not its own.
 const (
-	MachineMissing = "machine_not_found"
-	VolumeMissing  = "volume_not_found"
+	MachineMissing = fault.CodeMachineNotFound
+	VolumeMissing  = fault.CodeVolumeNotFound
 )
 
 // NotFound is the error that says of a machine or a volume that it is not there.

@@ -22,8 +22,11 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Fault is the code of what is refused because of the key from outside.
-const Fault = "key_outside"
+// CodeSeal says that a secret cannot be sealed or opened.
+const CodeSeal fault.Code = "seal"
+
+// Fault says that the key from outside cannot be used.
+const Fault fault.Code = "key_outside"
 
 // Where the key is looked for: in the file that EnvFile names, else in the directory of the credentials that systemd
 // gives a service.
@@ -110,7 +113,7 @@ func Seal(path string, data []byte) ([]byte, error) {
 	}
 	aead, err := chacha20poly1305.NewX(k.all[0])
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "seal", "%s could not be sealed", path)
+		return nil, fault.Wrap(err, fault.Internal, CodeSeal, "%s could not be sealed", path)
 	}
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(data)+aead.Overhead())
 	rand.Read(nonce) // never fails
@@ -145,7 +148,7 @@ func Open(path string, raw []byte) (data []byte, due bool, err error) {
 	for i, key := range k.all {
 		aead, err := chacha20poly1305.NewX(key)
 		if err != nil {
-			return nil, false, fault.Wrap(err, fault.Internal, "seal", "%s could not be opened", path)
+			return nil, false, fault.Wrap(err, fault.Internal, CodeSeal, "%s could not be opened", path)
 		}
 		nonce, rest := box[:aead.NonceSize()], box[aead.NonceSize():]
 		if data, err = aead.Open(nil, nonce, rest, []byte(filepath.Base(path))); err == nil {

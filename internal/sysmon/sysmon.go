@@ -17,6 +17,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeSysmon says that the timers of the Go runtime cannot be changed.
+const codeSysmon fault.Code = "sysmon"
+
 // Slack is by how much the monitor may oversleep in the processes of souk that serve. It is how long a goroutine that
 // waits in the kernel keeps its processor from others at most, which otherwise is from 20 µs up to the 10 ms that the
 // monitor sleeps by itself where nothing happened for a while.
@@ -39,7 +42,7 @@ func Calm(slack time.Duration) error {
 		err = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", []byte(ns), 0)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Precondition, "sysmon", "the monitor of the Go runtime cannot be calmed")
+		return fault.Wrap(err, fault.Precondition, codeSysmon, "the monitor of the Go runtime cannot be calmed")
 	}
 	return nil
 }
@@ -48,7 +51,7 @@ func Calm(slack time.Duration) error {
 // whoever made the thread.
 func Exact() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Default.Nanoseconds()), 0, 0, 0); err != nil {
-		return fault.Wrap(err, fault.Precondition, "sysmon", "the timers of what is started cannot be made exact")
+		return fault.Wrap(err, fault.Precondition, codeSysmon, "the timers of what is started cannot be made exact")
 	}
 	return nil
 }

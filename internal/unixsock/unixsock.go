@@ -27,13 +27,13 @@ func Listen(path string) (*net.UnixListener, error) {
 	}
 	defer done()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Wrap(err, fault.Unavailable, "listen", "the old socket %s cannot be removed", path)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the old socket %s cannot be removed", path)
 	}
 	old := syscall.Umask(0o177)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "listen", "the socket %s cannot be made", path)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the socket %s cannot be made", path)
 	}
 	ln.SetUnlinkOnClose(false) // by then another process may have one of its own there
 	return ln, nil
@@ -65,7 +65,7 @@ func CheckPeer(c *net.UnixConn) error {
 		return err
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		return fault.New(fault.Denied, "peer",
+		return fault.New(fault.Denied, fault.CodePeer,
 			"user %d is at the other end of the socket, and only user %d and root may be", cred.Uid, os.Geteuid())
 	}
 	return nil
@@ -90,7 +90,7 @@ func peer(c *net.UnixConn) (*syscall.Ucred, error) {
 		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	})
 	if err = errors.Join(err, cerr); err != nil {
-		return nil, fault.Wrap(err, fault.Denied, "peer",
+		return nil, fault.Wrap(err, fault.Denied, fault.CodePeer,
 			"the system does not say who is at the other end of a socket")
 	}
 	return cred, nil
