@@ -111,7 +111,7 @@ func Decode(raw []byte) (*Packet, *Ack, error) {
 }
 
 func malformed(format string, args ...any) error {
-	return fault.New(fault.Invalid, "malformed", format, args...)
+	return fault.New(fault.Invalid, fault.CodeMalformed, format, args...)
 }
 
 // reader reads what Encode wrote. After the first error it returns zeros.

@@ -9,6 +9,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeCron says that the schedule cannot be read.
+const codeCron fault.Code = "cron"
+
 // maxText bounds a schedule and a zone, in bytes.
 const maxText = 200
 
@@ -148,5 +151,5 @@ func location(name string) (*time.Location, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "cron", format, args...)
+	return fault.New(fault.Invalid, codeCron, format, args...)
 }

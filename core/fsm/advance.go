@@ -127,7 +127,7 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
-	e.beginUndo(now, r, fault.New(fault.Timeout, "deadline",
+	e.beginUndo(now, r, fault.New(fault.Timeout, fault.CodeDeadline,
 		"%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
 }
 

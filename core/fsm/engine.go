@@ -10,6 +10,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	CodeParked fault.Code = "parked" // the machine's operation failed and waits for help
+	CodeReplay fault.Code = "replay" // the journal does not replay
+)
+
 // Await is the Kind a step's Do answers when it has nothing to ask for and waits for the host's facts to change: the
 // engine evaluates Do again at each Notify.
 const Await = "await"
@@ -154,11 +160,12 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 // Precondition when one is parked.
 func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
-		return fault.New(fault.Conflict, "busy", "%s is on its way for %s (step %q); wait for it to end", r.Op, key,
+		return fault.New(fault.Conflict, fault.CodeBusy,
+			"%s is on its way for %s (step %q); wait for it to end", r.Op, key,
 			r.Step())
 	}
 	if p, ok := e.parked[key]; ok {
-		return fault.New(fault.Precondition, "parked", "%s", p.why)
+		return fault.New(fault.Precondition, CodeParked, "%s", p.why)
 	}
 	return nil
 }
@@ -170,13 +177,13 @@ func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) e
 	}
 	d, ok := e.defs[op]
 	if !ok {
-		return fault.New(fault.Internal, "op", "no operation is named %q", op)
+		return fault.New(fault.Internal, fault.CodeOp, "no operation is named %q", op)
 	}
 	var raw json.RawMessage
 	if args != nil {
 		b, err := json.Marshal(args)
 		if err != nil {
-			return fault.Wrap(err, fault.Internal, "op", "the arguments of %s do not encode", op)
+			return fault.Wrap(err, fault.Internal, fault.CodeOp, "the arguments of %s do not encode", op)
 		}
 		raw = b
 	}
@@ -257,8 +264,8 @@ func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
 	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: codeAborted, Text: why}, o)
 }
 
-// codeAborted is the code of the error that a run ends with when it is aborted.
-const codeAborted = "aborted"
+// codeAborted says that the run was aborted.
+const codeAborted fault.Code = "aborted"
 
 // Aborted reports whether a run ended with err because it was aborted.
 func Aborted(err error) bool { return fault.CodeOf(err) == codeAborted }

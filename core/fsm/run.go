@@ -114,7 +114,7 @@ func causeOf(err error) *Cause {
 func decodeRun(rec Record, steps func(op string) ([]string, bool)) (*Run, error) {
 	var r Run
 	bad := func(format string, args ...any) (*Run, error) {
-		return &r, fault.New(fault.Internal, "replay",
+		return &r, fault.New(fault.Internal, CodeReplay,
 			"operation %q of %s cannot go on: "+format+"; destroy the machine, or go back to the souk that began it",
 			append([]any{r.Op, rec.Key}, args...)...)
 	}

@@ -177,7 +177,7 @@ func (d *Dispatcher) changed(j *job) {
 // Submit takes a job in. The same id again changes nothing. The spec is settled.
 func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if !ValidID(id) {
-		return fault.New(fault.Invalid, "job_id",
+		return fault.New(fault.Invalid, codeJobID,
 			"%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
 	}
 	if old := d.jobs[id]; old != nil {
@@ -209,12 +209,12 @@ func (d *Dispatcher) bounded(spec *Spec) error {
 	var e *fault.Error
 	switch more := spec.Tasks(); {
 	case jobs >= MaxJobs || tasks+more > MaxAllTasks:
-		e = fault.New(fault.Exhausted, "jobs", "there are %d unfinished jobs with %d tasks, and at most %d with %d "+
+		e = fault.New(fault.Exhausted, CodeJobs, "there are %d unfinished jobs with %d tasks, and at most %d with %d "+
 			"can be; try again when some have finished", jobs, tasks, MaxJobs, MaxAllTasks)
 	case own >= MaxNamespaceJobs || ownTasks+more > MaxNamespaceTasks:
-		e = fault.New(fault.Exhausted, "jobs", "namespace %s has %d unfinished jobs with %d tasks, and one namespace "+
-			"can have at most %d with %d; try again when some have finished", space, own, ownTasks, MaxNamespaceJobs,
-			MaxNamespaceTasks)
+		e = fault.New(fault.Exhausted, CodeJobs,
+			"namespace %s has %d unfinished jobs with %d tasks, and one namespace can have at most %d with %d; "+
+				"try again when some have finished", space, own, ownTasks, MaxNamespaceJobs, MaxNamespaceTasks)
 	default:
 		return nil
 	}
@@ -330,10 +330,10 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 }
 
 func noTask(j *job, index int) error {
-	return fault.New(fault.NotFound, "task_not_found", "job %s has no task %d; it has %d to %d", j.id, index,
+	return fault.New(fault.NotFound, codeTaskNotFound, "job %s has no task %d; it has %d to %d", j.id, index,
 		j.spec.First, j.spec.Last)
 }
 
 func noJob(id string) error {
-	return fault.New(fault.NotFound, "job_not_found", "job %.80q not found; \"souk job ls\" lists them", id)
+	return fault.New(fault.NotFound, fault.CodeJobNotFound, "job %.80q not found; \"souk job ls\" lists them", id)
 }

@@ -26,7 +26,7 @@ const MaxRanges = 1000
 func ParseIndices(text string) (all Indices, err error) {
 	parts := strings.Split(text, ",")
 	if len(parts) > MaxRanges {
-		return nil, fault.New(fault.Invalid, "tasks", "a list has at most %d indices and ranges, not %d", MaxRanges,
+		return nil, fault.New(fault.Invalid, codeTasks, "a list has at most %d indices and ranges, not %d", MaxRanges,
 			len(parts))
 	}
 	for _, part := range parts {
@@ -37,7 +37,7 @@ func ParseIndices(text string) (all Indices, err error) {
 			last, errLast = strconv.Atoi(to)
 		}
 		if errFirst != nil || errLast != nil || first < 0 || last < first || last > MaxIndex {
-			return nil, fault.New(fault.Invalid, "tasks",
+			return nil, fault.New(fault.Invalid, codeTasks,
 				"tasks are named by index from 0 to %d, as 7 or 3,10-20, not %.80q", MaxIndex, text)
 		}
 		all = append(all, Range{first, last})

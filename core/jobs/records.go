@@ -51,7 +51,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 		if len(j.unsaved) > 0 {
 			b, err := json.Marshal(j.unsaved)
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Internal, "journal",
+				return nil, fault.Wrap(err, fault.Internal, fault.CodeJournal,
 					"the results of job %s cannot be written as JSON", j.id)
 			}
 			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, j.records), Value: b})
@@ -61,7 +61,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 		if j.headDirty {
 			b, err := json.Marshal(head{j.spec, j.submitted, j.why, j.dropped, j.ended})
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Internal, "journal", "job %s cannot be written as JSON", j.id)
+				return nil, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 			}
 			out = append(out, fsm.Record{Bucket: headBucket, Key: j.id, Value: b})
 			j.headDirty, j.ending = false, !j.ended.IsZero()
@@ -129,7 +129,7 @@ func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
 // Restore takes back one record of the journal; call it for each before Resume.
 func (d *Dispatcher) Restore(r fsm.Record) error {
 	damaged := func(err error) error {
-		return fault.Wrap(err, fault.Internal, "journal_damaged",
+		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
 			"the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
 	}
 	switch r.Bucket {
@@ -157,7 +157,7 @@ func (d *Dispatcher) Restore(r fsm.Record) error {
 		}
 		d.groups[id] = append(d.groups[id], g)
 	default:
-		return fault.New(fault.Internal, "journal_damaged",
+		return fault.New(fault.Internal, fault.CodeJournalDamaged,
 			"the journal of jobs has a bucket %q that this souk does not know; it was written by a newer souk, so "+
 				"run that one", r.Bucket)
 	}

@@ -80,7 +80,9 @@ func (p Priority) start() int64 {
 
 // Settle fills in what was left out, and refuses what cannot be: Invalid, with what to mend.
 func (s *Spec) Settle() error {
-	no := func(format string, args ...any) error { return fault.New(fault.Invalid, "job", format, args...) }
+	no := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
+	}
 	s.settleShape()
 	size := 0
 	for _, a := range s.Command {

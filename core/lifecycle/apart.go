@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// CodeApart is the code of what a worker refuses since it hears no other member of its cluster.
-const CodeApart = "apart"
+// CodeApart says that the worker hears no other member of its cluster.
+const CodeApart fault.Code = "apart"
 
 // Apart tells the worker for how long it has heard no other member of its cluster; 0: it hears one, or there is none. A
 // replica whose StopAfter is over is killed, with no grace, and stays down until a steward has it started: meanwhile

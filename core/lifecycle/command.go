@@ -139,18 +139,18 @@ type CordonCommand struct {
 // and the ledger is charged for what the launch says, whatever the request says.
 func (g *Grant) Check() error {
 	if !machine.ValidID(g.Request.Machine) || !machine.ValidApp(g.Request.App) {
-		return fault.New(fault.Invalid, "id",
+		return fault.New(fault.Invalid, fault.CodeID,
 			"a grant needs a machine id of 14 hexadecimal digits and the name of an app")
 	}
 	if g.Launch == nil || g.Launch.Config == nil {
-		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+		return fault.New(fault.Invalid, machine.CodeConfig, "a machine needs an id, an app and a config")
 	}
 	if err := cmp.Or(validLaunch(g.Launch), checkOrder(g.Term, g.Replica)); err != nil {
 		return err
 	}
 	if s := g.Launch.Scheduling; s != nil &&
 		(s.Rank() != g.Request.Scheduling.Rank() || s.Lent != g.Request.Scheduling.Lent) {
-		return fault.New(fault.Invalid, "scheduling",
+		return fault.New(fault.Invalid, codeScheduling,
 			"the request is of another band, priority or terms than the launch that comes with it")
 	}
 	return sameResources(&g.Request.Resources, g.Launch.Config)
@@ -163,7 +163,7 @@ func (c *Command) Check() error {
 	}
 	if c.Verb == Resize {
 		if c.Resize == nil {
-			return fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
+			return fault.New(fault.Invalid, CodeResize, "a resize needs what the machine is to have")
 		}
 		_, err := c.Resize.Of(nil)
 		return err
@@ -172,7 +172,7 @@ func (c *Command) Check() error {
 		return nil
 	}
 	if c.Launch == nil || c.Launch.Config == nil || c.Resources == nil {
-		return fault.New(fault.Invalid, "config", "an update needs the whole new config")
+		return fault.New(fault.Invalid, machine.CodeConfig, "an update needs the whole new config")
 	}
 	if err := validLaunch(c.Launch); err != nil {
 		return err
@@ -183,7 +183,8 @@ func (c *Command) Check() error {
 // checkOrder returns what is wrong with what a steward's order carries.
 func (c *Command) checkOrder() error {
 	if c.Replica != nil && c.Verb != Update {
-		return fault.New(fault.Invalid, "replica", "a %s does not change which replica a machine is; an update does",
+		return fault.New(fault.Invalid, machine.CodeReplica,
+			"a %s does not change which replica a machine is; an update does",
 			c.Verb)
 	}
 	return checkOrder(c.Term, c.Replica)
@@ -204,7 +205,7 @@ func sameResources(charged *cluster.Resources, c *machine.Config) error {
 		*charged = want
 	}
 	if diff := want.Sub(*charged); !diff.IsZero() {
-		return fault.New(fault.Invalid, "resources", "the request names other resources than its config: %v, not %v",
+		return fault.New(fault.Invalid, codeResources, "the request names other resources than its config: %v, not %v",
 			*charged, want)
 	}
 	return nil
@@ -214,13 +215,13 @@ func sameResources(charged *cluster.Resources, c *machine.Config) error {
 func (c *VolumeCommand) Check() error {
 	switch {
 	case !machine.ValidVolumeID(c.Volume):
-		return fault.New(fault.Invalid, "volume", "a volume's id is vol_ and letters and digits")
+		return fault.New(fault.Invalid, fault.CodeVolume, "a volume's id is vol_ and letters and digits")
 	case c.SourceVol != "" && !machine.ValidVolumeID(c.SourceVol):
-		return fault.New(fault.Invalid, "volume", "the id of the volume to copy is vol_ and letters and digits")
+		return fault.New(fault.Invalid, fault.CodeVolume, "the id of the volume to copy is vol_ and letters and digits")
 	case c.Snapshot != "" && !machine.ValidSnapshotID(c.Snapshot):
-		return fault.New(fault.Invalid, "snapshot", "a snapshot's id is vs_ and letters and digits")
+		return fault.New(fault.Invalid, codeSnapshot, "a snapshot's id is vs_ and letters and digits")
 	case !machine.ValidApp(c.App):
-		return fault.New(fault.Invalid, "app", "a volume needs the name of an app")
+		return fault.New(fault.Invalid, fault.CodeApp, "a volume needs the name of an app")
 	}
 	return nil
 }

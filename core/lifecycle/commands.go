@@ -65,7 +65,7 @@ func (s *commands) admit(c Command) (*row, error) {
 	}
 	r, err := s.find(c.App, c.Machine)
 	if err == nil && c.Expect != "" && c.Expect != r.Machine.InstanceID {
-		err = fault.New(fault.Conflict, "other_instance",
+		err = fault.New(fault.Conflict, codeOtherInstance,
 			"the %s is meant for instance %s of machine %s, which is at instance %s now; look at the machine again",
 			c.Verb, c.Expect, c.Machine, r.Machine.InstanceID)
 	}
@@ -87,8 +87,9 @@ func kept(r *row) error {
 	if of == nil {
 		return nil
 	}
-	return fault.New(fault.Precondition, "replica", "machine %s is replica %d of group %s of its app's service, which "+
-		"keeps it as its release says: make another release", r.Machine.ID, of.Index, of.Group)
+	return fault.New(fault.Precondition, machine.CodeReplica,
+		"machine %s is replica %d of group %s of its app's service, which "+
+			"keeps it as its release says: make another release", r.Machine.ID, of.Index, of.Group)
 }
 
 // duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,
@@ -107,7 +108,7 @@ func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) boo
 	case same && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy):
 		s.answer(ticket, r, r.Machine.State, c.Begun)
 	case len(s.pending[id]) >= MaxPending:
-		s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+		s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
 			Text: "too many commands wait for machine " + id + " already; try again when its " + run.Op + " has ended"})
 	default:
 		s.pending[id] = append(s.pending[id], pendingCommand{ticket, c})
@@ -157,7 +158,7 @@ func (s *commands) overdue(ticket uint64) {
 		}
 		v := s.volumes.rows[strings.TrimPrefix(key, "v/")]
 		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v.public(), Err: fault.New(fault.Timeout,
-			"deadline", "volume %s is not ready yet; it is being worked on, so look again later", v.Volume.ID)})
+			fault.CodeDeadline, "volume %s is not ready yet; it is being worked on, so look again later", v.Volume.ID)})
 		return
 	}
 	for id, list := range s.pending {
@@ -172,7 +173,7 @@ func (s *commands) overdue(ticket uint64) {
 		if run := s.run(id); run != nil {
 			op = run.Op
 		}
-		s.reply(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+		s.reply(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
 			Text: fmt.Sprintf("the %s of machine %s has not begun, and does not: its %s takes long; ask again when "+
 				"that has ended", verb, id, op)})
 		return

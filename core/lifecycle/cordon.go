@@ -89,15 +89,15 @@ func (s *cordon) change(c CordonCommand) error {
 		s.set(nil)
 		return nil
 	case c.Owner == "" || c.Reason == "":
-		return fault.New(fault.Invalid, "cordon",
+		return fault.New(fault.Invalid, codeCordon,
 			"a cordon needs an owner and a reason, so that others know whom to ask and what for")
 	case len(c.Owner) > MaxCordonText || len(c.Reason) > MaxCordonText:
-		return fault.New(fault.Invalid, "cordon",
+		return fault.New(fault.Invalid, codeCordon,
 			"the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
 	case c.EndTasks && !c.Drain:
-		return fault.New(fault.Invalid, "cordon", "end_tasks is of a drain; a cordon leaves what runs alone")
+		return fault.New(fault.Invalid, codeCordon, "end_tasks is of a drain; a cordon leaves what runs alone")
 	case c.TTL < 0 || c.TTL > MaxCordon:
-		return fault.New(fault.Invalid, "cordon", "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
+		return fault.New(fault.Invalid, codeCordon, "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
 	}
 	next := &cluster.Cordon{Owner: c.Owner, Reason: c.Reason, Since: s.now.UTC(), Drain: c.Drain}
 	if old != nil {

@@ -75,7 +75,7 @@ func (c *core) remove(bucket, key string) {
 // decode reads a journal's record. what names its subject in the error.
 func decode(rec fsm.Record, to any, what string) error {
 	if err := json.Unmarshal(rec.Value, to); err != nil {
-		return fault.Wrap(err, fault.Internal, "journal_damaged",
+		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
 			"the journal's record of %s does not read; restore the journal from a backup", what)
 	}
 	return nil
@@ -83,7 +83,7 @@ func decode(rec fsm.Record, to any, what string) error {
 
 // misfiled is the error of a record that lies under the key of another.
 func misfiled(what, id string) error {
-	return fault.New(fault.Internal, "journal_damaged",
+	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the journal's record of %s is of another one (%q); restore the journal from a backup", what, id)
 }
 

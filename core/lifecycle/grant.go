@@ -29,7 +29,7 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	}
 	l := g.Launch
 	if l == nil || l.Config == nil || !machine.ValidID(id) || app == "" {
-		return fault.New(fault.Invalid, "config", "a machine needs an id, an app and a config")
+		return fault.New(fault.Invalid, machine.CodeConfig, "a machine needs an id, an app and a config")
 	}
 	if err := s.checkName(app, l.Name); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	switch {
 	case r.Machine.App != app:
-		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine.ID)
+		return fault.New(fault.Conflict, fault.CodeIDInUse, "machine id %s is in use; choose another", r.Machine.ID)
 	case r.destroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
 		if err := r.Machine.LaunchError(); err != nil {
 			return err
@@ -232,9 +232,9 @@ func refuseNetwork(id string, no []machine.Clause) error {
 	if len(no) == 0 {
 		return nil
 	}
-	code := fault.Code("network")
+	code := fault.CodeNetwork
 	if no[0].Code == placement.CodePort {
-		code = "port_taken"
+		code = fault.CodePortInUse
 	}
 	return fault.New(fault.Conflict, code, "machine %s stays as it is, for its worker cannot "+
 		"give it that network: %s", id, placement.VerdictText(placement.Verdict{Failing: no}))

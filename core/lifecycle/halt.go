@@ -10,8 +10,8 @@ import (
 // HaltOwner is the owner of the cordon of a worker that is halted.
 const HaltOwner = "souk"
 
-// CodeHalted is the code of what a worker refuses while it is halted.
-const CodeHalted = "halted"
+// CodeHalted says that the worker is halted, so it starts nothing.
+const CodeHalted fault.Code = "halted"
 
 // halt is why the worker may start nothing, most often because another worker with its id is alive. Its record then has a
 // cordon by souk itself, which is not in the journal. Machines run on, and may be stopped and destroyed.

@@ -53,7 +53,7 @@ func TestAHaltedWorkerBeginsNothing(t *testing.T) {
 	}
 	for _, ticket := range grants { // with what a buyer needs to go on to another worker
 		err := d.replies[ticket].Err
-		if r, ok := fault.As(err).Detail.(market.Refusal); !ok || !fault.Is(err, fault.Exhausted) ||
+		if r, ok := fault.Detail[market.Refusal](err); !ok || !fault.Is(err, fault.Exhausted) ||
 			r.Record.State != cluster.Cordoned || r.Record.Cordon.Owner != lifecycle.HaltOwner {
 			t.Errorf("a grant: %v, %+v", err, r)
 		}

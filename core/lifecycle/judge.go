@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -41,11 +42,11 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		return s.judgeSuspend(r, c, a)
 	case Signal:
 		if r.Life == nil {
-			return false, fault.New(fault.Precondition, "not_running",
+			return false, fault.New(fault.Precondition, fault.CodeNotRunning,
 				"machine not running; it is %s, so start it first", r.Machine.State)
 		}
 		if !r.acts() {
-			return false, fault.New(fault.Precondition, "not_running",
+			return false, fault.New(fault.Precondition, fault.CodeNotRunning,
 				"machine not running; it is suspended to disk, so start it first")
 		}
 		return true, s.begin(r, opSignal, a)
@@ -55,9 +56,9 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		return s.resize(r, c, a)
 	case Destroy:
 		if _, why := s.parked(c.Machine); r.Life != nil && !c.Kill && why != "" {
-			return false, fault.New(fault.Precondition, "parked", "%s; it runs, so destroy it with force", why)
+			return false, fault.New(fault.Precondition, fsm.CodeParked, "%s; it runs, so destroy it with force", why)
 		} else if r.Life != nil && !c.Kill {
-			return false, fault.New(fault.Precondition, "wrong_state",
+			return false, fault.New(fault.Precondition, codeWrongState,
 				"unable to destroy machine, not currently stopped, suspended or failed; it is "+
 					"%s: stop it "+
 					"first, or destroy it with force", r.Machine.State)
@@ -67,7 +68,7 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		r.Machine.State = machine.Destroying
 		return true, s.begin(r, opDestroy, a)
 	}
-	return false, fault.New(fault.Invalid, "verb", "no command is named %q", c.Verb)
+	return false, fault.New(fault.Invalid, codeVerb, "no command is named %q", c.Verb)
 }
 
 func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
@@ -117,7 +118,7 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 	case r.Life != nil && r.Life.Paused:
 		return false, nil
 	case r.Life == nil:
-		return false, fault.New(fault.Precondition, "wrong_state",
+		return false, fault.New(fault.Precondition, codeWrongState,
 			"unable to suspend machine from current state: '%s'; start it first", r.Machine.State)
 	}
 	r.Machine.State, r.WantUp, r.Machine.Rests = machine.Suspending, false, c.Term == nil
@@ -151,13 +152,13 @@ func argsFor(r *row, c Command) (opArgs, error) {
 		}
 		a.Signal = int(sig)
 	} else if c.Verb == Signal {
-		return a, fault.New(fault.Invalid, "signal", "a signal is needed, such as SIGTERM")
+		return a, fault.New(fault.Invalid, fault.CodeSignal, "a signal is needed, such as SIGTERM")
 	}
 	if c.Timeout > 0 {
 		a.Grace = c.Timeout
 	}
 	if a.Grace > MaxGrace || a.Grace < 0 {
-		return a, fault.New(fault.Invalid, "timeout", "a stop may take at most %v; got %v", MaxGrace, a.Grace)
+		return a, fault.New(fault.Invalid, CodeTimeout, "a stop may take at most %v; got %v", MaxGrace, a.Grace)
 	}
 	if c.Verb != Signal && len(r.Machine.Config.RoutedServices()) > 0 {
 		a.Drain = a.Grace

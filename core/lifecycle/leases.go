@@ -65,7 +65,7 @@ func (s *leases) refuse(id, nonce string) error {
 		e.Text += "; the nonce given is not its nonce"
 		return e
 	}
-	return fault.New(fault.Conflict, "lease_nonce",
+	return fault.New(fault.Conflict, codeLeaseNonce,
 		"the lease nonce given for machine ID %s is not in force: it has expired or was released; take the lease again",
 		id)
 }
@@ -80,7 +80,7 @@ func (s *leases) givenBack(id string) string {
 
 func heldError(id string, l machine.Lease) *fault.Error {
 	until := time.Unix(l.ExpiresAt, 0).UTC().Format(time.RFC3339)
-	return fault.New(fault.Conflict, "lease_held",
+	return fault.New(fault.Conflict, CodeLeaseHeld,
 		"machine ID %s lease currently held by %s, expires at %s", id, l.Owner, until)
 }
 
@@ -93,7 +93,8 @@ func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, erro
 	l, held := s.current(c.Machine)
 	switch {
 	case ttl < time.Second || ttl > MaxLease:
-		return machine.Lease{}, fault.New(fault.Invalid, "ttl", "a lease lasts from 1 second to %v; got %v", MaxLease,
+		return machine.Lease{}, fault.New(fault.Invalid, fault.CodeTTL,
+			"a lease lasts from 1 second to %v; got %v", MaxLease,
 			ttl)
 	case c.Release && !held:
 		return machine.Lease{}, noLease()
@@ -112,7 +113,7 @@ func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, erro
 	return l, nil
 }
 
-func noLease() error { return fault.New(fault.NotFound, "lease_not_found", "lease not found") }
+func noLease() error { return fault.New(fault.NotFound, CodeLeaseNotFound, "lease not found") }
 
 func (s *leases) set(id string, l machine.Lease) {
 	s.held[id] = l

@@ -146,7 +146,7 @@ func (s *machines) record() {
 func (s *machines) find(app, id string) (*row, error) {
 	r := s.rows[id]
 	if r == nil || r.Machine.App != app || r.destroyed() {
-		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+		return nil, fault.New(fault.NotFound, fault.CodeMachineNotFound, "machine not found")
 	}
 	return r, nil
 }
@@ -170,7 +170,7 @@ func (s *machines) checkName(app, name string) error {
 		return nil
 	}
 	if r := s.named(app, name); r != nil {
-		e := fault.New(fault.Conflict, "name_taken",
+		e := fault.New(fault.Conflict, fault.CodeNameInUse,
 			"unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID,
 			name)
 		e.Detail = r.Machine.ID

@@ -35,7 +35,7 @@ func TestPortsOfTheHost(t *testing.T) {
 			t.Fatalf("%s: %+v", why, out)
 		}
 		f := fault.As(out.Replies[0].Err)
-		r, is := f.Detail.(market.Refusal)
+		r, is := fault.Detail[market.Refusal](f)
 		if f.Kind != fault.Exhausted || !is || r.Verdict.Fits || len(r.Verdict.Failing) != 1 {
 			t.Fatalf("%s: %v", why, f)
 		}
@@ -179,7 +179,7 @@ func TestPortsOfProgramsOfTheHost(t *testing.T) {
 			}
 			continue
 		}
-		r, is := fault.As(err).Detail.(market.Refusal)
+		r, is := fault.Detail[market.Refusal](err)
 		if !is || len(r.Verdict.Failing) != 1 || quote.Verdict.Fits || len(quote.Verdict.Failing) != 1 {
 			t.Errorf("%s: %v, %+v", name, err, quote.Verdict)
 			continue

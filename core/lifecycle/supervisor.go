@@ -130,7 +130,7 @@ func (s *Supervisor) Restore(d Decoded) error {
 	if r := s.restorers[rec.Bucket]; r != nil {
 		return r.restore(d)
 	}
-	return fault.New(fault.Internal, "journal_damaged",
+	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one",
 		rec.Bucket)
 }

@@ -57,7 +57,7 @@ func (s *terms) obey(app string, t *cluster.Term) error {
 		return err
 	}
 	if !machine.ValidApp(app) {
-		return fault.New(fault.Invalid, "app", "a term needs the name of an app")
+		return fault.New(fault.Invalid, fault.CodeApp, "a term needs the name of an app")
 	}
 	held, known := s.held[app]
 	switch t.Compare(held.Term) {
@@ -93,7 +93,7 @@ func (s *terms) shed() error {
 		}
 	}
 	if len(idle) < over {
-		return fault.New(fault.Exhausted, "terms",
+		return fault.New(fault.Exhausted, codeTerms,
 			"the worker keeps the terms of at most %d apps, and all of them have machines here; use another worker",
 			s.most)
 	}

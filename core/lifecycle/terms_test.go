@@ -116,7 +116,7 @@ func TestOldTermsAreRefused(t *testing.T) {
 					t.Fatalf("it is answered %v, want %q", err, tc.code)
 				}
 				if tc.code == "old_term" {
-					in, _ := fault.As(err).Detail.(cluster.Term)
+					in, _ := fault.Detail[cluster.Term](err)
 					if in != *tc.after || fault.KindOf(err) != fault.Conflict ||
 						!strings.Contains(err.Error(), tc.after.String()) {
 						t.Errorf("the refusal is %v with %v", err, in)
@@ -135,7 +135,7 @@ func TestOldTermsAreRefused(t *testing.T) {
 // inForce returns the term in force for the app by asking with the lowest there is.
 func inForce(t interface{ Fatalf(string, ...any) }, d *driver) cluster.Term {
 	_, err := d.sup.Obey(d.now, "app", cluster.Term{Number: 1, Member: "!"})
-	in, ok := fault.As(err).Detail.(cluster.Term)
+	in, ok := fault.Detail[cluster.Term](err)
 	if !ok {
 		t.Fatalf("no term is in force: %v", err)
 	}

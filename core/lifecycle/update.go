@@ -15,10 +15,10 @@ import (
 func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	l := c.Launch
 	if l == nil || l.Config == nil || c.Resources == nil {
-		return false, fault.New(fault.Invalid, "config", "an update needs the whole new config")
+		return false, fault.New(fault.Invalid, machine.CodeConfig, "an update needs the whole new config")
 	}
 	if l.CurrentVersion != "" && l.CurrentVersion != r.Machine.InstanceID {
-		return false, fault.New(fault.Conflict, "concurrent_update",
+		return false, fault.New(fault.Conflict, fault.CodeConcurrentUpdate,
 			"machine update failed due to concurrent update; the machine is at %s now, not at %s",
 			r.Machine.InstanceID, l.CurrentVersion)
 	}
@@ -97,7 +97,7 @@ func sameDevices(r *row, to *machine.Config) error {
 		return c.Guest.GPUKind
 	}
 	if was, is := kind(r.Machine.Config), kind(to); r.up() && was != is {
-		return fault.New(fault.Precondition, "gpu_kind",
+		return fault.New(fault.Precondition, codeGPUKind,
 			"machine %s runs with GPUs of kind %q, not %q; stop it first, then update it",
 			r.Machine.ID, was, is)
 	}
@@ -140,7 +140,7 @@ func (s *commands) keepVersion(r *row) {
 // that does not run changes in its config alone.
 func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
 	if c.Resize == nil {
-		return false, fault.New(fault.Invalid, "resize", "a resize needs what the machine is to have")
+		return false, fault.New(fault.Invalid, CodeResize, "a resize needs what the machine is to have")
 	}
 	to, err := c.Resize.Of(r.Machine.Config.Guest)
 	if err != nil {

@@ -129,10 +129,10 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 		return s.create(c)
 	}
 	if row == nil || row.Volume.App != c.App || row.destroyed() {
-		return machine.Volume{}, false, fault.New(fault.NotFound, "volume_not_found", "volume not found")
+		return machine.Volume{}, false, fault.New(fault.NotFound, fault.CodeVolumeNotFound, "volume not found")
 	}
 	if run := s.engine.Active(volumeKey(c.Volume)); run != nil {
-		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: "busy", RetryAfter: time.Second,
+		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
 			Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
 	}
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil && c.Verb != volumeDestroy {
@@ -149,7 +149,7 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 	case volumeDestroy:
 		begun, err = true, s.destroy(row)
 	default:
-		err = fault.New(fault.Invalid, "verb", "no command on volumes is named %q", c.Verb)
+		err = fault.New(fault.Invalid, codeVerb, "no command on volumes is named %q", c.Verb)
 	}
 	return row.public(), begun && err == nil, err
 }
@@ -157,7 +157,7 @@ func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err er
 func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
 		return machine.Volume{}, false,
-			fault.New(fault.Invalid, "size", "a volume needs an id, an app and at least 1 GB")
+			fault.New(fault.Invalid, fault.CodeSize, "a volume needs an id, an app and at least 1 GB")
 	}
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
 		return machine.Volume{}, false, err
@@ -197,7 +197,7 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 			return nil
 		}
 	}
-	return fault.New(fault.NotFound, "source_not_found", "volume not found: this app has no volume or snapshot %s on "+
+	return fault.New(fault.NotFound, CodeSourceNotFound, "volume not found: this app has no volume or snapshot %s on "+
 		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
 }
 
@@ -205,7 +205,7 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
 	switch {
 	case sizeGB < v.Volume.SizeGB:
-		return false, fault.New(fault.Invalid, "size",
+		return false, fault.New(fault.Invalid, fault.CodeSize,
 			"a volume only grows: it has %d GB, and %d GB were asked for", v.Volume.SizeGB, sizeGB)
 	case sizeGB == v.Volume.SizeGB:
 		return false, nil
@@ -220,7 +220,7 @@ func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
 
 func (s *volumes) snapshot(v *volumeRow) error {
 	if len(v.Volume.Snapshots) >= MaxSnapshots {
-		return fault.New(fault.Exhausted, "snapshots",
+		return fault.New(fault.Exhausted, codeSnapshots,
 			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID,
 			MaxSnapshots)
 	}
@@ -229,7 +229,7 @@ func (s *volumes) snapshot(v *volumeRow) error {
 
 func (s *volumes) destroy(v *volumeRow) error {
 	if v.Volume.AttachedMachine != nil {
-		return fault.New(fault.Precondition, "volume_attached",
+		return fault.New(fault.Precondition, CodeVolumeAttached,
 			"volume %s is attached to machine %s; destroy the machine first",
 			v.Volume.ID, *v.Volume.AttachedMachine)
 	}
@@ -250,13 +250,13 @@ func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
 		v := s.rows[m.Volume]
 		switch {
 		case v == nil || v.Volume.App != app || v.destroyed():
-			return fault.New(fault.NotFound, "volume_not_found",
+			return fault.New(fault.NotFound, fault.CodeVolumeNotFound,
 				"volume %s not found; create it first, or name one of the app's own", m.Volume)
 		case v.Volume.State != "created":
-			return fault.New(fault.Precondition, "volume_state",
+			return fault.New(fault.Precondition, codeVolumeState,
 				"volume %s is %s, not created", m.Volume, v.Volume.State)
 		case v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine != machine:
-			return fault.New(fault.Precondition, "volume_attached",
+			return fault.New(fault.Precondition, CodeVolumeAttached,
 				"volume %s is attached to machine %s; a volume serves one machine at a time",
 				m.Volume, *v.Volume.AttachedMachine)
 		}

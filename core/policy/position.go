@@ -27,8 +27,8 @@ func (p Problem) String() string { return fmt.Sprintf("%d:%d: %s", p.Line, p.Col
 // mostProblems bounds what is told of one file.
 const mostProblems = 20
 
-// CodeInvalid is the code of the error that Load gives; its Detail is a []Problem.
-const CodeInvalid = "policy_invalid"
+// CodeInvalid says that the policy has mistakes. Its detail is a []Problem.
+const CodeInvalid fault.Code = "policy_invalid"
 
 // Problems gives what Load found wrong, in the order of the file; nil when err is not of Load.
 func Problems(err error) []Problem {

@@ -9,6 +9,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	CodePolicyNotFound  fault.Code = "policy_not_found"  // no policy has this name
+	CodePolicyVersion   fault.Code = "policy_version"    // the policy has no such version
+	codeTooManyPolicies fault.Code = "too_many_policies" // there are as many policies as are kept
+)
+
 // Bounds of a VersionStore: 64 MiB of text at most.
 const (
 	MaxPolicies = 64
@@ -81,10 +88,10 @@ func (s *VersionStore) Get(name string, number int) (Version, error) {
 		}
 	}
 	if len(list) == 0 {
-		return Version{}, fault.New(fault.NotFound, "policy_not_found",
+		return Version{}, fault.New(fault.NotFound, CodePolicyNotFound,
 			"there is no policy %q; \"souk policy ls\" lists them", clip(name))
 	}
-	return Version{}, fault.New(fault.NotFound, "policy_version", "policy %s has no version %d; kept are %d to %d",
+	return Version{}, fault.New(fault.NotFound, CodePolicyVersion, "policy %s has no version %d; kept are %d to %d",
 		name, number, list[0].Number, list[len(list)-1].Number)
 }
 
@@ -95,7 +102,7 @@ func (s *VersionStore) Next(src *Source, at time.Time) (v Version, isNew bool, e
 		return live, false, nil
 	}
 	if !there && len(s.versions) >= MaxPolicies {
-		return v, false, &fault.Error{Kind: fault.Exhausted, Code: "too_many_policies", Scope: fault.ScopeQuota,
+		return v, false, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyPolicies, Scope: fault.ScopeQuota,
 			Text: fmt.Sprintf("there are %d policies, the most that are kept; apply a new version of one of them "+
 				"instead", MaxPolicies)}
 	}
@@ -121,7 +128,7 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 		}
 	}
 	if target.Number == 0 {
-		return target, fault.New(fault.Precondition, "no_earlier_version",
+		return target, fault.New(fault.Precondition, fault.CodeNoEarlierVersion,
 			"policy %s is at version %d, and no earlier one is kept", name, live.Number)
 	}
 	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.origin()}, nil

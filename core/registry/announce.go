@@ -47,11 +47,11 @@ func (r *Registry) CheckOwn(incarnation uint64, records int) error {
 	old := r.owners[r.self]
 	switch {
 	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
-		return fault.New(fault.Invalid, "incarnation",
+		return fault.New(fault.Invalid, codeIncarnation,
 			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation),
 			incarnation)
 	case records > MaxRecords:
-		return fault.New(fault.Exhausted, "owner_full",
+		return fault.New(fault.Exhausted, codeOwnerFull,
 			"this worker has %d records to announce; %d is the most", records, MaxRecords)
 	}
 	return nil
@@ -114,7 +114,7 @@ func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (
 		return e.rec, false, nil
 	}
 	if len(l.entries) >= MaxRecords {
-		return Record{}, false, fault.New(fault.Exhausted, "owner_full",
+		return Record{}, false, fault.New(fault.Exhausted, codeOwnerFull,
 			"this worker has %d records in the registry, which is the most; destroy machines that are not needed",
 			MaxRecords)
 	}
@@ -152,7 +152,7 @@ func (r *Registry) Commit(now time.Time, rec Record) error {
 		return err
 	}
 	if rec.Owner != r.self || rec.Incarnation != l.inc || rec.Version != l.known+1 {
-		return fault.New(fault.Conflict, "stale_draft",
+		return fault.New(fault.Conflict, codeStaleDraft,
 			"a record drafted as version (%d, %d) comes after (%d, %d); draft it anew", rec.Incarnation, rec.Version,
 			l.inc, l.known)
 	}
@@ -173,7 +173,7 @@ func (r *Registry) ownLedger() (*ledger, error) {
 	if l := r.owners[r.self]; l != nil {
 		return l, nil
 	}
-	return nil, fault.New(fault.Precondition, "not_begun",
+	return nil, fault.New(fault.Precondition, codeNotBegun,
 		"this worker has not yet announced what it has; that comes first")
 }
 

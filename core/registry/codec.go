@@ -231,7 +231,7 @@ type decoder struct {
 
 func (d *decoder) fail(format string, args ...any) {
 	if d.err == nil {
-		d.err = fault.New(fault.Invalid, "malformed", format, args...)
+		d.err = fault.New(fault.Invalid, fault.CodeMalformed, format, args...)
 	}
 	d.rest = nil
 }
@@ -245,7 +245,7 @@ func (d *decoder) take(err error) {
 // end returns the first error. Bytes left over are of a later version, and are let be.
 func (d *decoder) end(what string) error {
 	if d.err != nil {
-		return fault.Wrap(d.err, fault.Invalid, "malformed", "a %s cannot be read", what)
+		return fault.Wrap(d.err, fault.Invalid, fault.CodeMalformed, "a %s cannot be read", what)
 	}
 	return nil
 }

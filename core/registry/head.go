@@ -153,7 +153,7 @@ func MostIncarnation(now time.Time) uint64 { return uint64(max(1, now.Add(maxJum
 // verified before, each by itself.
 func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
 	if most := MostIncarnation(now); u.Incarnation > most {
-		return 0, fault.New(fault.Invalid, "incarnation_ahead",
+		return 0, fault.New(fault.Invalid, codeIncarnationAhead,
 			"an update of %s has incarnation %d, which is more than a day ahead; at most %d is believed now", u.Owner,
 			u.Incarnation, most)
 	}
@@ -164,11 +164,11 @@ func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
 	}
 	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // all that the head would say
 	if len(u.Head.Sig) == 0 && !signed {
-		return 0, fault.New(fault.Denied, "unsigned_head",
+		return 0, fault.New(fault.Denied, codeUnsignedHead,
 			"an update of %s does not carry its owner's signature of how far it has come", u.Owner)
 	}
 	if u.To > proof {
-		return 0, fault.New(fault.Denied, "unproven",
+		return 0, fault.New(fault.Denied, codeUnproven,
 			"an update of %s tells of version %d, and its owner has signed no more than %d", u.Owner, u.To, proof)
 	}
 	return proof, nil

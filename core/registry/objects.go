@@ -146,7 +146,7 @@ func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).Unix
 func (x *objects) tick(now time.Time) (Stamp, error) {
 	wall := now.UnixMilli()
 	if x.last.Wall > x.ahead(now) {
-		return Stamp{}, fault.New(fault.Unavailable, "clock_behind",
+		return Stamp{}, fault.New(fault.Unavailable, codeClockBehind,
 			"this worker's clock is %v behind what it has already written; set it right, or wait",
 			time.Duration(x.last.Wall-wall)*time.Millisecond)
 	}
@@ -163,7 +163,7 @@ func (x *objects) tick(now time.Time) (Stamp, error) {
 
 func (x *objects) apply(now time.Time, o Object) (bool, error) {
 	if o.Stamp.Wall > x.ahead(now) {
-		return false, fault.New(fault.Invalid, "clock_ahead",
+		return false, fault.New(fault.Invalid, codeClockAhead,
 			"%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
 			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
 	}
@@ -202,11 +202,11 @@ func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 		most -= reservedObjects
 	}
 	if x.count+n > most {
-		return fault.New(fault.Exhausted, "too_many_objects",
+		return fault.New(fault.Exhausted, codeTooManyObjects,
 			"%d objects are kept, which is the most; delete some that are not needed", x.count)
 	}
 	if x.o.Signed && x.writers[writer]+n > writerObjects {
-		return fault.New(fault.Exhausted, "too_many_objects",
+		return fault.New(fault.Exhausted, codeTooManyObjects,
 			"member %s has written %d of the objects that are kept, which is the most for one: delete some "+
 				"that are not needed, or ask another member", writer, x.writers[writer])
 	}

@@ -115,7 +115,7 @@ func checkName(what, s string, most int) error {
 }
 
 func odd(format string, args ...any) *fault.Error {
-	return fault.New(fault.Invalid, "odd_record", format, args...)
+	return fault.New(fault.Invalid, codeOddRecord, format, args...)
 }
 
 type id struct {

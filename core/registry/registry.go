@@ -92,7 +92,7 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 // Announced takes an update from its owner, whom the wire has authenticated as sender. Nobody announces for another.
 func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, update Update) (changed int, err error) {
 	if update.Owner != sender {
-		return 0, fault.New(fault.Denied, "not_owner",
+		return 0, fault.New(fault.Denied, codeNotOwner,
 			"%s may announce only its own records, and these are %s's", sender, printable(update.Owner))
 	}
 	return r.mergeUpdate(now, sender, update)
@@ -142,7 +142,7 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 		return 0, err
 	}
 	if len(l.entries)+len(update.Records) > 2*MaxRecords {
-		return 0, fault.New(fault.Exhausted, "owner_full",
+		return 0, fault.New(fault.Exhausted, codeOwnerFull,
 			"%s has more than %d records; it must delete some", update.Owner, MaxRecords)
 	}
 	switch {
@@ -212,7 +212,7 @@ func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
 	l := r.owners[owner]
 	if l == nil {
 		if len(r.owners) >= MaxOwners {
-			return nil, fault.New(fault.Exhausted, "too_many_owners",
+			return nil, fault.New(fault.Exhausted, codeTooManyOwners,
 				"%d workers are known, which is the most; forget those that are gone (souk node rm)", MaxOwners)
 		}
 		l = newLedger(owner)

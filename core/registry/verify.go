@@ -27,7 +27,7 @@ func Verified(v Verify, d Delta) (Delta, error) {
 	d.Updates = slices.DeleteFunc(slices.Clone(d.Updates), func(update Update) bool {
 		for _, rec := range update.Records {
 			if err := v(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
-				return refused(fault.Wrap(err, fault.Denied, "bad_signature",
+				return refused(fault.Wrap(err, fault.Denied, codeBadSignature,
 					"a record said to be %s's is not signed by it", printable(rec.Owner)))
 			}
 		}
@@ -35,12 +35,12 @@ func Verified(v Verify, d Delta) (Delta, error) {
 			return false // whether that is believed the registry decides
 		}
 		err := v(update.Owner, update.HeadBytes(), update.Head.Sig)
-		return err != nil && refused(fault.Wrap(err, fault.Denied, "bad_signature",
+		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
 			"the head of an update said to be %s's is not signed by it", printable(update.Owner)))
 	})
 	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(o Object) bool {
 		err := v(o.Stamp.Writer, o.SigningBytes(), o.Sig)
-		return err != nil && refused(fault.Wrap(err, fault.Denied, "bad_signature",
+		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
 			"an object said to be written by %s is not signed by it", printable(o.Stamp.Writer)))
 	})
 	return d, first
