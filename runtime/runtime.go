@@ -139,14 +139,14 @@ const (
 func (r *ExecRequest) Check() error {
 	switch {
 	case r.Attach && (r.User != "" || r.Dir != ""):
-		return fault.New(fault.Invalid, "attach", "attach shows the machine's own program, which has its user and "+
+		return fault.New(fault.Invalid, CodeAttach, "attach shows the machine's own program, which has its user and "+
 			"its directory already: leave the user and the directory out")
 	case len(r.User) > maxUser || strings.ContainsFunc(r.User, unicode.IsControl) ||
 		strings.Count(r.User, ":") > 1 || strings.HasPrefix(r.User, ":"):
-		return fault.New(fault.Invalid, "user",
+		return fault.New(fault.Invalid, CodeUser,
 			"%.80q names no user: use a name or a number, and a group behind a colon where it is another", r.User)
 	case r.Dir != "" && (!path.IsAbs(r.Dir) || len(r.Dir) > maxDir || strings.ContainsRune(r.Dir, 0)):
-		return fault.New(fault.Invalid, "path",
+		return fault.New(fault.Invalid, fault.CodePath,
 			"a command begins in a directory that is named by its absolute path, such as /srv, not in %.80q", r.Dir)
 	case r.Terminal != nil:
 		return r.Terminal.Check()
@@ -244,9 +244,9 @@ type Pauser interface {
 
 // Codes of the errors of a program that cannot be executed.
 const (
-	CodeNoProgram     = "program"        // there is none of that name, or its interpreter is missing
-	CodeNotExecutable = "not_executable" // it is a directory, its user may not, or it is for another architecture
-	CodeNoDirectory   = "workdir"        // the directory that it is to begin in is missing, or is none
+	CodeNoProgram     fault.Code = "program"        // there is none of that name, or its interpreter is missing
+	CodeNotExecutable fault.Code = "not_executable" // it is a directory, its user may not, or it is for another CPU
+	CodeNoDirectory   fault.Code = "workdir"        // the directory that it is to begin in is missing, or is none
 )
 
 // Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and outlives the host's going
@@ -266,8 +266,8 @@ type Hibernator interface {
 
 // Codes of a Hibernator's errors.
 const (
-	CodeAwake     = "awake"
-	CodeForgotten = "forgotten"
+	CodeAwake     fault.Code = "awake"     // the machine cannot be suspended to disk, so it goes on
+	CodeForgotten fault.Code = "forgotten" // the machine's memory cannot be had from its checkpoint any more
 )
 
 // Resizer is a runtime that can change how much CPU and memory attempt s.Attempt may have while it runs: to those of

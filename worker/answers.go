@@ -57,7 +57,7 @@ func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) li
 		}
 		in = input{f: func(now time.Time) lifecycle.Out { return l.sup.Overdue(now, ticket) }}
 	}
-	return lifecycle.Reply{}, fault.New(fault.Timeout, "no_answer",
+	return lifecycle.Reply{}, fault.New(fault.Timeout, fault.CodeNoAnswer,
 		"worker %s did not say in %v whether it has begun that; look at the state, and ask again", l.o.ID,
 		2*l.o.Patience)
 }

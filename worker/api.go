@@ -52,7 +52,7 @@ func (w *Worker) Release(ctx context.Context, token string) error {
 // durable.
 func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	if g.Launch == nil || g.Launch.Config == nil {
-		return nil, fault.New(fault.Invalid, "config", "a machine needs a config")
+		return nil, fault.New(fault.Invalid, machine.CodeConfig, "a machine needs a config")
 	}
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image, g.Launch.Config.Runtime); err != nil {
 		return nil, named(err, w.o.ID)
@@ -161,7 +161,7 @@ func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (out lifecycl
 		return out, fault.Wrap(
 			err,
 			fault.Timeout,
-			"image_pull",
+			codeImagePull,
 			"the image %s is not here yet, and machine %s is as it was; ask again, and the pull goes on",
 			image,
 			c.Machine,
@@ -225,7 +225,7 @@ func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine
 func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m, err := w.live(ctx, app, id)
 	if err == nil && m.State != machine.Started && m.State != machine.Stopping {
-		return nil, fault.New(fault.Precondition, "not_running",
+		return nil, fault.New(fault.Precondition, fault.CodeNotRunning,
 			"machine not running; it is %s, so start it first", m.State)
 	}
 	return m, err
@@ -295,7 +295,7 @@ func (w *Worker) copier(ctx context.Context, app, id, path string) (runtime.Copi
 	}
 	c, ok := w.o.Runtime.(runtime.Copier)
 	if !ok {
-		return nil, at, fault.New(fault.Unimplemented, "copy",
+		return nil, at, fault.New(fault.Unimplemented, fault.CodeCopy,
 			"the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
 	}
 	clean := pathpkg.Clean("/" + path)

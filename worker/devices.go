@@ -87,7 +87,7 @@ func (s *self) begin(found []cluster.GPU, held func(number int) bool) {
 func (s *self) forget(held func(number int) bool) error {
 	for n, d := range s.Devices {
 		if held(n) {
-			return fault.New(fault.Conflict, "devices_held", "a machine of worker %s holds the device %s, which was "+
+			return fault.New(fault.Conflict, codeDevicesHeld, "a machine of worker %s holds the device %s, which was "+
 				"found on its host, and the worker is to count others now (--gpu): begin it once more without --gpu, "+
 				"and stop the machine first", s.ID, d.ID)
 		}

@@ -28,20 +28,21 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 	c, err := w.dialer.Try(limited, m, port)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		if why := w.dialer.Explain(m, port, err); why != "" {
-			return nil, fault.Wrap(err, fault.Unavailable, "listens_elsewhere",
+			return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeListensElsewhere,
 				"port %d of machine %s cannot be reached: %s", port, id, why)
 		}
-		return nil, fault.Wrap(err, fault.Unavailable, "no_listener",
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeNoListener,
 			"machine %s runs, and nothing listens at its port %d; see souk logs %s", id, port, id)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "port %d of machine %s cannot be reached from "+
-			"its worker", port, id)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
+			"port %d of machine %s cannot be reached from "+
+				"its worker", port, id)
 	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		c.Close()
-		return nil, fault.New(fault.Internal, "unreachable", "port %d of machine %s is no TCP port", port, id)
+		return nil, fault.New(fault.Internal, fault.CodeUnreachable, "port %d of machine %s is no TCP port", port, id)
 	}
 	return &dialled{TCPConn: tcp, stop: context.AfterFunc(ctx, func() { tcp.Close() })}, nil
 }

@@ -49,7 +49,7 @@ func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarg
 		}
 		return loopfs.Grow(ctx, at, bytesOf(t.Volume.SizeGB), bytesOf(t.GrowGB))
 	}
-	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", kind)
+	return nil, fault.New(fault.Internal, codeEffect, "the worker knows no effect %q", kind)
 }
 
 func bytesOf(gb int) int64 { return int64(gb) << 30 }
@@ -91,14 +91,14 @@ func (d disks) make(ctx context.Context, t lifecycle.VolumeTarget) error {
 	switch {
 	case t.Snapshot != "":
 		if from = d.findSnapshot(t.Snapshot); from == "" {
-			return fault.New(fault.NotFound, "snapshot_not_found",
+			return fault.New(fault.NotFound, codeSnapshotNotFound,
 				"snapshot %s not found on worker %s; a volume can be made from a snapshot only where it lies",
 				t.Snapshot, d.worker)
 		}
 	case t.SourceVolume != "":
 		from = d.volumeAt(t.SourceVolume)
 		if _, err := os.Stat(from); err != nil {
-			return fault.New(fault.NotFound, "volume_not_found",
+			return fault.New(fault.NotFound, fault.CodeVolumeNotFound,
 				"volume %s not found on worker %s; a volume can be copied only where it lies", t.SourceVolume, d.worker)
 		}
 	}
@@ -124,7 +124,7 @@ func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 		return diskError(err)
 	}
 	if st.Size() > size {
-		return fault.New(fault.Invalid, "size",
+		return fault.New(fault.Invalid, fault.CodeSize,
 			"what the volume is to be a copy of has %d GB; ask for as much, or more", st.Size()>>30)
 	}
 	part := to + ".made"
@@ -177,7 +177,7 @@ func copyInto(ctx context.Context, from, file string) (err error) {
 }
 
 func copyError(err error, from string, said []byte) error {
-	return fault.Wrap(err, fault.Unavailable, "disk", "copying %s failed (%s)", filepath.Base(from), said)
+	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "copying %s failed (%s)", filepath.Base(from), said)
 }
 
 // fill makes directory dir with the contents of from ("" for none).
@@ -267,5 +267,5 @@ func diskError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Unavailable, "disk", "the worker's disk does not do what it should")
+	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the worker's disk does not do what it should")
 }

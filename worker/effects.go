@@ -196,7 +196,7 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			return nil, pause(ctx, rt, eff.Kind, a.ID)
 		}
 	}
-	return nil, fault.New(fault.Internal, "effect", "the worker knows no effect %q", eff.Kind)
+	return nil, fault.New(fault.Internal, codeEffect, "the worker knows no effect %q", eff.Kind)
 }
 
 // ready has the runtime make ahead what a start needs. A machine that lacks a secret is not made ready: the start says
@@ -230,7 +230,7 @@ func (e *effects) pull(ctx context.Context, id, image string) (lifecycle.Pulled,
 func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Resizer)
 	if !ok {
-		return fault.New(fault.Precondition, "resize",
+		return fault.New(fault.Precondition, lifecycle.CodeResize,
 			"the %s runtime cannot resize machine %s while it runs; stop it first, or update it",
 			e.runtime.Name(), t.ID)
 	}
@@ -238,7 +238,7 @@ func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
 	if err != nil {
 		return err
 	}
-	if err = r.Resize(ctx, spec); fault.CodeOf(err) == "not_running" || fault.Is(err, fault.NotFound) {
+	if err = r.Resize(ctx, spec); fault.CodeOf(err) == fault.CodeNotRunning || fault.Is(err, fault.NotFound) {
 		return nil // it has ended meanwhile: its exit will tell
 	}
 	return err
@@ -290,7 +290,7 @@ func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {
 	p, ok := rt.(runtime.Pauser)
 	switch {
 	case !ok:
-		return fault.New(fault.Precondition, "suspend",
+		return fault.New(fault.Precondition, codeSuspend,
 			"the %s runtime cannot suspend machines; stop it instead", rt.Name())
 	case kind == lifecycle.EffPause:
 		return p.Pause(ctx, id)

@@ -63,7 +63,7 @@ func (f *feed) listen(
 				return err
 			}
 		case <-s.cut:
-			return fault.New(fault.Unavailable, "behind",
+			return fault.New(fault.Unavailable, codeBehind,
 				"the listener fell %d events behind and was cut off; list the machines and listen again", maxBehind)
 		case <-ctx.Done():
 			return callerGone(ctx)

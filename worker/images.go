@@ -23,7 +23,7 @@ const tellPull = 100 * time.Millisecond
 // images returns the store of images, or says why there is none.
 func (w *Worker) images() (*image.Store, error) {
 	if w.o.Images == nil {
-		return nil, fault.New(fault.Precondition, "images",
+		return nil, fault.New(fault.Precondition, fault.CodeImages,
 			"worker %s keeps no images, because its souk cannot run containers: that takes root and runc; install "+
 				"runc there and start souk as root, or ask another worker", w.o.ID)
 	}

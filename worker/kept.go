@@ -233,9 +233,10 @@ func (w *Worker) logs(ctx context.Context, m *machine.Machine, q machine.LogQuer
 	}
 	there, err := w.loop.kept.read(m.ID, q, emit)
 	if !there && err == nil {
-		return fault.New(fault.NotFound, "output_gone", "machine %s was destroyed at %s, and no output of it is "+
-			"kept: it printed nothing, or others were destroyed after it (a worker keeps the output of %d machines of "+
-			"services and %d others for %d hours)", m.ID, m.UpdatedAt, KeptOutputs, KeptOutputs,
+		return fault.New(fault.NotFound, fault.CodeOutputGone,
+			"machine %s was destroyed at %s, and no output of it is kept: it printed nothing, or others were "+
+				"destroyed after it (a worker keeps the output of %d machines of services and %d others for %d hours)",
+			m.ID, m.UpdatedAt, KeptOutputs, KeptOutputs,
 			int(lifecycle.KeepDestroyed.Hours()))
 	}
 	return err

@@ -238,7 +238,7 @@ func (l *loop) untilNext() time.Duration {
 
 // errStopped is the answer of a worker that no longer works.
 func (l *loop) errStopped() error {
-	return fault.New(fault.Unavailable, "stopped", "worker %s has stopped; try again when it is back", l.o.ID)
+	return fault.New(fault.Unavailable, fault.CodeStopped, "worker %s has stopped; try again when it is back", l.o.ID)
 }
 
 // post gives the loop an input that nobody waits for.
@@ -288,9 +288,9 @@ func (l *loop) change(ctx context.Context, f func(now time.Time) lifecycle.Out) 
 
 func callerGone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, "deadline", "there was no answer in the time given")
+		return fault.New(fault.Timeout, fault.CodeDeadline, "there was no answer in the time given")
 	}
-	return fault.New(fault.Unavailable, "cancelled", "the caller went away before the answer")
+	return fault.New(fault.Unavailable, fault.CodeCancelled, "the caller went away before the answer")
 }
 
 func lives(known []runtime.Status) []lifecycle.Life {

@@ -43,7 +43,7 @@ func TestPortsOfOneHost(t *testing.T) {
 			ok++
 			continue
 		}
-		r, is := fault.As(err).Detail.(market.Refusal)
+		r, is := fault.Detail[market.Refusal](err)
 		if !is || len(r.Verdict.Failing) != 1 || r.Verdict.Failing[0].Wanted != "8080/tcp free" {
 			t.Errorf("%v", err)
 		}

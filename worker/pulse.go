@@ -134,7 +134,7 @@ func (p *pulse) silence(d time.Duration) error {
 	for _, who := range []string{asksLoop, asksRuntime} {
 		since, owes := p.asked[who]
 		if ago := time.Since(since); owes && ago > d {
-			return fault.New(fault.Unavailable, "silent", "the %s of worker %s has not answered for %v",
+			return fault.New(fault.Unavailable, fault.CodeSilent, "the %s of worker %s has not answered for %v",
 				who, p.worker, ago.Round(time.Second/10))
 		}
 	}
@@ -167,7 +167,7 @@ func (p *pulse) examine(ctx context.Context) (out []cluster.Finding) {
 		select {
 		case err = <-done:
 		case <-bounded.Done():
-			err = fault.New(fault.Timeout, "silent", "no answer in %v", examineTime)
+			err = fault.New(fault.Timeout, fault.CodeSilent, "no answer in %v", examineTime)
 		}
 		cancel()
 		f := cluster.Finding{Name: x.name, OK: err == nil,

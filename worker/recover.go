@@ -30,7 +30,8 @@ type self struct {
 func (s self) record() (fsm.Record, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
-		return fsm.Record{}, fault.Wrap(err, fault.Internal, "journal", "the worker's own record does not encode")
+		return fsm.Record{}, fault.Wrap(err, fault.Internal, fault.CodeJournal,
+			"the worker's own record does not encode")
 	}
 	return fsm.Record{Bucket: selfBucket, Key: "self", Value: b}, nil
 }
@@ -47,15 +48,15 @@ func (l *loop) load(known []runtime.Status) error {
 		return json.Unmarshal(r.Value, &me)
 	})
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "journal_damaged",
+		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
 			"the journal of worker %s does not load; restore it from a backup", l.o.ID)
 	}
 	if me.ID != l.o.ID {
-		return fault.New(fault.Conflict, "worker_id",
+		return fault.New(fault.Conflict, codeWorkerID,
 			"this journal is of worker %s, not of %s; each worker needs a directory of its own", me.ID, l.o.ID)
 	}
 	if me.Incarnation == 0 && len(known) > 0 && !l.o.Anew {
-		return fault.New(fault.Internal, "journal_missing",
+		return fault.New(fault.Internal, codeJournalMissing,
 			"the journal of worker %s is new, and its runtime knows %d machines, of which the first is %s: put the "+
 				"journal back, restore one from a backup, or, if it is lost for good, have them ended: souk agent "+
 				"without %s", l.o.ID, len(known), known[0].Machine,
@@ -75,7 +76,8 @@ func (l *loop) load(known []runtime.Status) error {
 		return err
 	}
 	if err := l.o.Journal.Commit([]fsm.Record{rec}); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "journal", "the journal of worker %s cannot be written", l.o.ID)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
+			"the journal of worker %s cannot be written", l.o.ID)
 	}
 	// That the host has booted is written down together with what follows from it, or else is seen again.
 	me.Boot = l.o.Boot
@@ -96,7 +98,7 @@ func (l *loop) load(known []runtime.Status) error {
 	}
 	for _, d := range decodeAll(records) {
 		switch err := l.sup.Restore(d); {
-		case fault.CodeOf(err) == "replay":
+		case fault.CodeOf(err) == fsm.CodeReplay:
 			l.o.Log.Error("an operation is parked", "key", d.Key(), "err", err)
 		case err != nil:
 			return err
@@ -126,7 +128,7 @@ func (l *loop) recover(ctx context.Context) error {
 	asked := time.Now()
 	known, err := l.o.Runtime.List(ctx)
 	if err != nil {
-		return fault.Wrap(err, fault.KindOf(err), "runtime",
+		return fault.Wrap(err, fault.KindOf(err), codeRuntime,
 			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
 	}
 	if err := l.load(known); err != nil {

@@ -181,7 +181,8 @@ func (l *loop) flush(written ...func()) error {
 	}
 	began := time.Now()
 	if err := l.o.Journal.Commit(l.pending, written...); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "journal", "worker %s stops, because its journal cannot be written",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
+			"worker %s stops, because its journal cannot be written",
 			l.o.ID)
 	}
 	l.commits.add(len(l.pending), time.Since(began))

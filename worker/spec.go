@@ -44,13 +44,13 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	if e.secrets != nil && !t.SkipSecrets {
 		got, err := e.secrets(m)
 		if err != nil {
-			return s, fault.Wrap(err, fault.Unavailable, "secrets", "the secrets of app %s cannot be read", m.App)
+			return s, fault.Wrap(err, fault.Unavailable, codeSecrets, "the secrets of app %s cannot be read", m.App)
 		}
 		secrets = got
 	}
 	given, missing := machine.Secrets(c, secrets)
 	if len(missing) > 0 {
-		return s, fault.New(fault.Precondition, "secret",
+		return s, fault.New(fault.Precondition, fault.CodeSecret,
 			"the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
 	var err error
@@ -99,14 +99,14 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 		if name := deref(f.SecretName); name != "" {
 			v, ok := secrets[name]
 			if !ok {
-				return nil, fault.New(fault.Precondition, "secret",
+				return nil, fault.New(fault.Precondition, fault.CodeSecret,
 					"file %s wants the secret %s, and the app has none of that name; set it first", f.GuestPath, name)
 			}
 			raw = v
 		}
 		data, err := base64.StdEncoding.DecodeString(raw)
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "file", "the content of file %s is not base64", f.GuestPath)
+			return nil, fault.New(fault.Invalid, fault.CodeFile, "the content of file %s is not base64", f.GuestPath)
 		}
 		mode := f.Mode
 		switch {

@@ -167,4 +167,6 @@ func (w *Worker) Machine(_ context.Context, app, id string) (*machine.Machine, e
 // CheckNow has those checks of a machine made at once that do not pass: a request waits for it.
 func (w *Worker) CheckNow(id string) { w.loop.health.Soon(id) }
 
-func noMachine() error { return fault.New(fault.NotFound, "machine_not_found", "machine not found") }
+func noMachine() error {
+	return fault.New(fault.NotFound, fault.CodeMachineNotFound, "machine not found")
+}

@@ -211,7 +211,7 @@ func TestNoOverGrantUnderLoad(t *testing.T) {
 			case err == nil:
 				granted.Add(1)
 			case errors.As(err, &e) && e.Kind == fault.Exhausted:
-				if _, ok := e.Detail.(market.Refusal); !ok {
+				if _, ok := fault.Detail[market.Refusal](e); !ok {
 					t.Errorf("a refusal without the fresh record: %+v", e)
 				}
 				refused.Add(1)

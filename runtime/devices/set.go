@@ -13,6 +13,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// CodeDevice says that the device is missing or cannot be given.
+const CodeDevice fault.Code = "device"
+
 // Options of a set.
 type Options struct {
 	Host  Host
@@ -166,7 +169,7 @@ func (s *Set) Give(held []string) (Given, error) {
 	for _, id := range held {
 		i := slices.IndexFunc(s.found.Devices, func(d Device) bool { return d.ID == id })
 		if i < 0 {
-			return g, fault.New(fault.Unavailable, "device", "the device %s, which the machine was granted, is not "+
+			return g, fault.New(fault.Unavailable, CodeDevice, "the device %s, which the machine was granted, is not "+
 				"there: see souk doctor; stopped and started again, it is granted another", id)
 		}
 		d := &s.found.Devices[i]

@@ -27,6 +27,9 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
+// codeExecAs says that a fake machine has neither users nor directories.
+const codeExecAs fault.Code = "exec_as"
+
 // Call names one call of a runtime: op is prepare, check, start, signal, kill, remove, list, ack, exec, pause,
 // resume, resize, hibernate, wake.
 type Call struct {
@@ -194,7 +197,7 @@ var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 
 func checkID(id string) error {
 	if !validID.MatchString(id) {
-		return fault.New(fault.Invalid, "machine_id",
+		return fault.New(fault.Invalid, runtime.CodeMachineID,
 			"%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
 	}
 	return nil
@@ -207,12 +210,12 @@ func (w *world) find(id string) (*unit, error) {
 	if u := w.machines[id]; u != nil {
 		return u, nil
 	}
-	return nil, fault.New(fault.NotFound, "unknown_machine",
+	return nil, fault.New(fault.NotFound, runtime.CodeUnknownMachine,
 		"the fake runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
 func notRunning(id string) error {
-	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+	return fault.New(fault.Precondition, fault.CodeNotRunning, "machine %s does not run: start it first", id)
 }
 
 // Name is "fake".
@@ -225,7 +228,8 @@ func (r *Runtime) CanRun(image, _ string) error {
 	if name == "souk/host" || r.o.Image != nil && r.o.Image(image) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "image", "the fake runtime cannot run the image %q: use the image souk/host", image)
+	return fault.New(fault.Invalid, machine.CodeImage,
+		"the fake runtime cannot run the image %q: use the image souk/host", image)
 }
 
 // Prepare makes the machine known.
@@ -262,13 +266,14 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		running := u.life != nil && !u.life.over
 		switch {
 		case s.Attempt == 0:
-			return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", s.Machine)
+			return fault.New(fault.Invalid, runtime.CodeAttempt,
+				"a start of machine %s needs an attempt from 1 up", s.Machine)
 		case s.Attempt < u.seen:
-			return fault.New(fault.Conflict, "attempt_old",
+			return fault.New(fault.Conflict, runtime.CodeAttemptOld,
 				"attempt %d of machine %s is older than attempt %d, which was started already", s.Attempt, s.Machine,
 				u.seen)
 		case s.Attempt > u.seen && running:
-			return fault.New(fault.Conflict, "attempt_running",
+			return fault.New(fault.Conflict, runtime.CodeAttemptRunning,
 				"attempt %d of machine %s still runs: stop it before attempt %d is started", u.life.attempt, s.Machine,
 				s.Attempt)
 		case s.Attempt == u.seen:
@@ -384,7 +389,7 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	c := Call{Op: "signal", Machine: id}
 	return r.do(ctx, c, func() error {
 		if sig < 0 || sig > 64 {
-			return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
+			return fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
 		}
 		u, err := r.w.find(id)
 		if err != nil {
@@ -481,10 +486,11 @@ func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
 // Exec runs one of the commands that are understood.
 func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Attach {
-		return 0, fault.New(fault.Precondition, "no_terminal", "machine %s has no terminal: a fake gives none", id)
+		return 0, fault.New(fault.Precondition, runtime.CodeNoTerminal,
+			"machine %s has no terminal: a fake gives none", id)
 	}
 	if q.User != "" || q.Dir != "" {
-		return 0, fault.New(fault.Precondition, "exec_as",
+		return 0, fault.New(fault.Precondition, codeExecAs,
 			"machine %s is a fake, which has neither users nor directories: leave both out", id)
 	}
 	var p program
@@ -498,7 +504,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 			return notRunning(id)
 		}
 		if u.life.paused {
-			return fault.New(fault.Precondition, "paused",
+			return fault.New(fault.Precondition, fault.CodePaused,
 				"machine %s is suspended: resume it before a command is run in it", id)
 		}
 		p, err = parse(q.Argv)
@@ -516,7 +522,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
+			return 0, fault.Wrap(ctx.Err(), fault.Timeout, runtime.CodeExecTimeout,
 				"the command did not end in the time given and was killed")
 		}
 	}
@@ -538,7 +544,8 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	}
 	for _, err := range errs {
 		if err != nil {
-			return 0, fault.Wrap(err, fault.Unavailable, "exec_output", "the output of a command could not be written")
+			return 0, fault.Wrap(err, fault.Unavailable, runtime.CodeExecOutput,
+				"the output of a command could not be written")
 		}
 	}
 	return p.code, nil

@@ -30,7 +30,8 @@ func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
 			return notRunning(id)
 		}
 		if u.life.onDisk && !on {
-			return fault.New(fault.Precondition, "paused", "machine %s is suspended to disk: it is woken, not resumed",
+			return fault.New(fault.Precondition, fault.CodePaused,
+				"machine %s is suspended to disk: it is woken, not resumed",
 				id)
 		}
 		if u.life.paused != on {
@@ -60,7 +61,7 @@ func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) erro
 			err = r.o.Awake(id)
 		}
 		if err == nil && l.paused {
-			err = fault.New(fault.Precondition, "paused", "it is suspended in memory already: start it first")
+			err = fault.New(fault.Precondition, fault.CodePaused, "it is suspended in memory already: start it first")
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
@@ -128,7 +129,8 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 			return notRunning(s.Machine)
 		}
 		if s.Resources.CPU <= 0 || s.Resources.Memory <= 0 {
-			return fault.New(fault.Invalid, "limits", "a resize of machine %s needs CPU and memory above 0", s.Machine)
+			return fault.New(fault.Invalid, runtime.CodeLimits,
+				"a resize of machine %s needs CPU and memory above 0", s.Machine)
 		}
 		if u.life.cpu != s.Resources.CPU || u.life.memory != s.Resources.Memory {
 			u.life.cpu, u.life.memory = s.Resources.CPU, s.Resources.Memory
@@ -166,7 +168,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 			g, n, ok := strings.Cut(q.Cursor, ":")
 			at, perr := strconv.Atoi(n)
 			if !ok || perr != nil || g != "1" || at < 0 {
-				err = fault.New(fault.Invalid, "cursor",
+				err = fault.New(fault.Invalid, fault.CodeCursor,
 					"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 			}
 			from = min(at, len(u.log))
@@ -194,7 +196,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 		select {
 		case <-grown:
 		case <-r.done:
-			return fault.New(fault.Unavailable, "closed", "the fake runtime was closed")
+			return fault.New(fault.Unavailable, fault.CodeClosed, "the fake runtime was closed")
 		case <-ctx.Done():
 			return nil
 		}

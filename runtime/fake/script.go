@@ -31,7 +31,8 @@ const forever = time.Hour / 4
 func parse(argv []string) (program, error) {
 	var p program
 	if len(argv) == 0 || argv[0] == "" {
-		return p, fault.New(fault.Invalid, "argv", "no program is named: give a command to run, like /bin/sh -c '...'")
+		return p, fault.New(fault.Invalid, runtime.CodeArgv,
+			"no program is named: give a command to run, like /bin/sh -c '...'")
 	}
 	if base(argv[0]) == "sh" && len(argv) >= 3 && argv[1] == "-c" {
 		for part := range strings.SplitSeq(argv[2], ";") {

@@ -18,8 +18,9 @@ func Able() error {
 	result := make(chan error)
 	osthread.Go(func() { result <- try() }) // what it has made ends with the thread
 	if err := <-result; err != nil {
-		return fault.Wrap(err, fault.Precondition, "network", "containers can be given no network on this host, which "+
-			"takes veth, nftables with NAT, and IPv6 in its kernel")
+		return fault.Wrap(err, fault.Precondition, fault.CodeNetwork,
+			"containers can be given no network on this host, which "+
+				"takes veth, nftables with NAT, and IPv6 in its kernel")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func HoldEntry6(realm string) (at netip.Addr, err error) {
 			ValidLft: math.MaxUint32})
 	}
 	if err != nil {
-		return at, fault.Wrap(err, fault.Unavailable, "network", "the loopback device cannot be given %s", at)
+		return at, fault.Wrap(err, fault.Unavailable, fault.CodeNetwork, "the loopback device cannot be given %s", at)
 	}
 	return at, nil
 }
@@ -202,7 +202,8 @@ func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	}
 	if err := e.lay(open); err != nil {
 		e.open = nil
-		return fault.Wrap(err, fault.Unavailable, "network", "the rules of the entry of containers cannot be laid")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeNetwork,
+			"the rules of the entry of containers cannot be laid")
 	}
 	e.open, e.laid = append([]netip.AddrPort{}, open...), true
 	return nil

@@ -15,6 +15,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeAddresses      fault.Code = "addresses"       // no free address was found on this host
+	codeFirewall       fault.Code = "firewall"        // the host's firewall drops packets of containers
+	CodeNetworkBetween fault.Code = "network_between" // there is no way to the containers of other workers
+)
+
 // A packet that a host passes on goes through all chains of its forward hook, and is dropped by one of them whatever the
 // others say. So what souk's own table accepts gets nowhere where the host's firewall drops it: Docker and ufw set the
 // policy of the chain FORWARD to drop. Only that chain can let it pass.
@@ -169,7 +176,7 @@ func Blocked() error {
 	if is(forward4, "1") && is(forward6, "1") {
 		lost, err := tryForward()
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "firewall", "whether the host's firewall lets packets of "+
+			return fault.Wrap(err, fault.Unavailable, codeFirewall, "whether the host's firewall lets packets of "+
 				"containers pass cannot be tried")
 		}
 		what = lost.names
@@ -191,7 +198,7 @@ func Blocked() error {
 	for _, g := range closed {
 		names, remedies = append(names, g.String()), append(remedies, g.remedy())
 	}
-	return fault.New(fault.Precondition, "firewall", "the host's firewall drops packets of containers (%s): %s; let "+
+	return fault.New(fault.Precondition, codeFirewall, "the host's firewall drops packets of containers (%s): %s; let "+
 		"them pass (%s)", strings.Join(what, ", "), strings.Join(names, ", "), strings.Join(remedies, "; "))
 }
 
@@ -218,7 +225,7 @@ func NewOpening(chain, name string) (*Opening, error) {
 			return o, nil
 		}
 	}
-	return nil, fault.New(fault.Invalid, "firewall", "%q is no chain of a firewall: write its name, as FORWARD or "+
+	return nil, fault.New(fault.Invalid, codeFirewall, "%q is no chain of a firewall: write its name, as FORWARD or "+
 		"DOCKER-USER, or its family, table and name, as inet/filter/forward", chain)
 }
 
@@ -257,8 +264,9 @@ func (o *Opening) Lay() (laid bool, err error) {
 		}
 	}
 	if !found {
-		return false, fault.New(fault.Precondition, "firewall", "there is no chain %s in this host's nftables to let "+
-			"packets of containers pass", o.chain)
+		return false, fault.New(fault.Precondition, codeFirewall,
+			"there is no chain %s in this host's nftables to let "+
+				"packets of containers pass", o.chain)
 	}
 	if !laid {
 		return false, nil

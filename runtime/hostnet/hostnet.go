@@ -109,7 +109,7 @@ func (n *Net) Attach(pid int, container string, p *netplan.Network) (Addresses, 
 	}
 	at, err := n.attach(pid, container, p)
 	if err != nil && fault.CodeOf(err) == "" {
-		return at, fault.Wrap(err, fault.Precondition, "network",
+		return at, fault.Wrap(err, fault.Precondition, fault.CodeNetwork,
 			"container %s cannot be given a network: this takes veth, nftables with NAT, and IPv6 in the host's kernel",
 			container)
 	}
@@ -242,7 +242,7 @@ func (n *Net) enter(container string, k kept) error {
 		return err
 	}
 	for p, why := range taken {
-		return fault.New(fault.Precondition, "port_taken",
+		return fault.New(fault.Precondition, fault.CodePortInUse,
 			"port %d is not free: there is %s; publish another, or run it elsewhere", p.Host, why)
 	}
 	for _, m := range maps {

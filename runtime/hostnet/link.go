@@ -156,7 +156,7 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 			return v4, fmt.Errorf("a route to %s: %w", v4, err)
 		}
 	}
-	return v4, fault.New(fault.Unavailable, "addresses", "no IPv4 address of %s was found free on this host in %d "+
+	return v4, fault.New(fault.Unavailable, codeAddresses, "no IPv4 address of %s was found free on this host in %d "+
 		"tries", Private, maxTries)
 }
 

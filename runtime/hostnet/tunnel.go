@@ -86,7 +86,7 @@ type carrier interface {
 func OpenTunnel(o TunnelOptions) (*Tunnel, error) {
 	t := &Tunnel{o: o, name: tunnelName(o.Name)}
 	if !o.At.IsGlobalUnicast() {
-		return nil, fault.New(fault.Invalid, "network_between",
+		return nil, fault.New(fault.Invalid, CodeNetworkBetween,
 			"the tunnel between workers needs an IP address at which the other hosts reach this one, not %s: give "+
 				"souk agent --host", o.At)
 	}
@@ -100,7 +100,7 @@ func OpenTunnel(o TunnelOptions) (*Tunnel, error) {
 		}
 		t.carrier = w
 	default:
-		return nil, fault.New(fault.Invalid, "network_between", "there is no way %q between workers", o.Way)
+		return nil, fault.New(fault.Invalid, CodeNetworkBetween, "there is no way %q between workers", o.Way)
 	}
 	return t, nil
 }
@@ -145,7 +145,7 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 	if err != nil {
 		t.forget()
 		if fault.CodeOf(err) == "" {
-			err = fault.Wrap(err, fault.Unavailable, "network_between",
+			err = fault.Wrap(err, fault.Unavailable, CodeNetworkBetween,
 				"the tunnel to the containers of other workers cannot be had now; it is tried again")
 		}
 	}

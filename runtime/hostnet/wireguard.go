@@ -50,7 +50,7 @@ func (w *wireguard) begin() error {
 		return nil
 	}
 	if w.key, err = wgtypes.GeneratePrivateKey(); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "network_between", "a key of WireGuard cannot be made")
+		return fault.Wrap(err, fault.Unavailable, CodeNetworkBetween, "a key of WireGuard cannot be made")
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (w *wireguard) make() (netlink.Link, error) {
 func portFree() error {
 	c, err := net.ListenUDP("udp", &net.UDPAddr{Port: TunnelPort})
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.New(fault.Precondition, "network_between",
+		return fault.New(fault.Precondition, CodeNetworkBetween,
 			"UDP port %d of this host, which the tunnel to other workers needs, is in use by another program",
 			TunnelPort)
 	}
@@ -157,7 +157,7 @@ const helperPatience = 15 * time.Second
 // its device is there.
 func (w *wireguard) help(mtu int) error {
 	if len(w.t.o.Helper) == 0 {
-		return fault.New(fault.Precondition, "network_between", "the kernel of this host has no WireGuard")
+		return fault.New(fault.Precondition, CodeNetworkBetween, "the kernel of this host has no WireGuard")
 	}
 	log, err := os.OpenFile(w.t.o.Log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -59,12 +59,13 @@ func (a *archive) has(name string) bool { return a.files[a.real(name)] != nil }
 func (a *archive) document(name string) ([]byte, error) {
 	f := a.files[a.real(name)]
 	if f == nil {
-		return nil, fault.New(fault.Invalid, "image_file", "%s is not whole: %q is missing; save the image again",
+		return nil, fault.New(fault.Invalid, fault.CodeImageFile,
+			"%s is not whole: %q is missing; save the image again",
 			a.what,
 			fault.Clip(name, 200))
 	}
 	if f.size > maxDocument {
-		return nil, fault.New(fault.Invalid, "image_size",
+		return nil, fault.New(fault.Invalid, fault.CodeImageSize,
 			"%s has a document of %d bytes, which no image needs: %q", a.what,
 			f.size, fault.Clip(name, 200))
 	}
@@ -78,7 +79,8 @@ func (a *archive) document(name string) ([]byte, error) {
 // add copies one file.
 func (a *archive) add(ctx context.Context, dir, name string, r io.Reader) error {
 	if len(a.files) == maxArchived {
-		return fault.New(fault.Invalid, "image_file", "%s has more than %d files; is it an image?", a.what, maxArchived)
+		return fault.New(fault.Invalid, fault.CodeImageFile,
+			"%s has more than %d files; is it an image?", a.what, maxArchived)
 	}
 	f, err := os.Create(filepath.Join(dir, fmt.Sprint(len(a.files))))
 	if err != nil {
@@ -100,7 +102,7 @@ func (a *archive) add(ctx context.Context, dir, name string, r io.Reader) error 
 }
 
 func (a *archive) broken(err error) error {
-	return fault.Wrap(err, fault.Invalid, "image_file",
+	return fault.Wrap(err, fault.Invalid, fault.CodeImageFile,
 		"%s breaks off or is damaged; save the image again, or copy the file again", a.what)
 }
 
@@ -113,7 +115,7 @@ type diskWriter struct {
 
 func (d *diskWriter) Write(b []byte) (int, error) {
 	if d.ctx.Err() != nil {
-		return 0, fault.Wrap(d.ctx.Err(), fault.Timeout, "image_canceled", "loading %s was given up", d.what)
+		return 0, fault.Wrap(d.ctx.Err(), fault.Timeout, fault.CodeImageCanceled, "loading %s was given up", d.what)
 	}
 	n, err := d.w.Write(b)
 	if err != nil {
@@ -138,7 +140,7 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 		}
 		short := errors.Is(err, io.ErrUnexpectedEOF) && packed == layer.Plain // than the head of one file
 		if first && (short || errors.Is(err, tar.ErrHeader)) {
-			return nil, fault.New(fault.Invalid, "image_file",
+			return nil, fault.New(fault.Invalid, fault.CodeImageFile,
 				"%s is no archive of images: it is no tar, also not a compressed one; load what docker save wrote, or "+
 					"an OCI layout", what)
 		}
@@ -156,7 +158,8 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 			a.links[path.Clean(h.Name)] = path.Clean(h.Linkname)
 		}
 		if len(a.links) > maxArchived {
-			return nil, fault.New(fault.Invalid, "image_file", "%s has more than %d links; is it an image?", what,
+			return nil, fault.New(fault.Invalid, fault.CodeImageFile,
+				"%s has more than %d links; is it an image?", what,
 				maxArchived)
 		}
 	}
@@ -167,13 +170,13 @@ func copyLayout(ctx context.Context, dir, from string) (*archive, error) {
 	a := &archive{files: map[string]*archived{}, what: from}
 	root, err := os.OpenRoot(from)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Denied, "image_file", "the directory %s cannot be read", from)
+		return nil, fault.Wrap(err, fault.Denied, fault.CodeImageFile, "the directory %s cannot be read", from)
 	}
 	defer root.Close()
 	names := []string{"index.json"}
 	list, err := fs.ReadDir(root.FS(), "blobs/sha256")
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "image_file",
+		return nil, fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s is a directory without blobs/sha256, so it is no OCI layout; name one, or an image's file", from)
 	}
 	for _, e := range list {

@@ -67,12 +67,12 @@ func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error
 			return s.removeFile(namesDir, hashOf([]byte(ref.String())).Hex)
 		}
 		if owners := k.pins[r.Digest]; len(owners) > 0 {
-			return fault.New(fault.Conflict, "image_pinned",
+			return fault.New(fault.Conflict, codeImagePinned,
 				"the image %s is in use by %s; destroy what uses it first", name, few(owners))
 		}
 		for i, c := range all {
 			if c.digest == r.Digest && c.fixed {
-				return fault.New(fault.Conflict, "image_pinned",
+				return fault.New(fault.Conflict, codeImagePinned,
 					"the image %s is being pulled or unpacked; try again when that has ended", name)
 			} else if c.digest == r.Digest {
 				all[i].parts = nil
@@ -150,7 +150,7 @@ func (s *Store) candidates(k known, busy map[string]bool) (out []candidate, err 
 		switch {
 		case err == nil:
 			c.used, c.parts = i.Used, s.needs(i)
-		case code == "image_damaged" || code == "image_blob" || code == "image_platform":
+		case code == blobs.CodeImageDamaged || code == blobs.CodeImageBlob || code == codeImagePlatform:
 			c.parts = []string{filepath.Join(blobsDir, hexOf(r.Digest))}
 		default:
 			return nil, err
@@ -261,7 +261,8 @@ func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
 	}
 	for p := range sizes {
 		if ctx.Err() != nil {
-			return wrong, fault.Wrap(ctx.Err(), fault.Timeout, "image_canceled", "checking the images was given up")
+			return wrong, fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeImageCanceled,
+				"checking the images was given up")
 		}
 		var err error
 		switch dir, name := filepath.Split(p); filepath.Clean(dir) {
@@ -271,7 +272,7 @@ func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
 			err = s.checkLayer(p)
 		}
 		if f := fault.As(err); f != nil {
-			if f.Code != "image_damaged" && f.Code != "image_digest" {
+			if f.Code != blobs.CodeImageDamaged && f.Code != fault.CodeImageDigest {
 				return wrong, err
 			}
 			wrong = append(wrong, f.Text)
@@ -291,7 +292,7 @@ func (s *Store) checkBlob(h v1.Hash) error {
 	}
 	defer r.Close()
 	err = r.Verify()
-	if fault.CodeOf(err) == "image_damaged" {
+	if fault.CodeOf(err) == blobs.CodeImageDamaged {
 		if err := s.blobs.Remove(h); err != nil {
 			return err
 		}
@@ -312,7 +313,7 @@ func (s *Store) checkLayer(part string) error {
 		return err
 	}
 	if have != u.Tally {
-		return fault.New(fault.Unavailable, "image_damaged",
+		return fault.New(fault.Unavailable, blobs.CodeImageDamaged,
 			"the unpacked layer %s has %d entries and %d bytes, and was unpacked with %d and %d; remove the images "+
 				"that "+
 				"use it, and pull them "+

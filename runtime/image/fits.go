@@ -52,8 +52,9 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 		return err
 	}
 	const mb = 1 << 20
-	e := fault.New(fault.Exhausted, "image_disk", "%s takes %d MB or more, and of the %d MB that the disk of the "+
-		"images has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what,
+	e := fault.New(fault.Exhausted, fault.CodeImageDisk,
+		"%s takes %d MB or more, and of the %d MB that the disk of the "+
+			"images has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what,
 		(n+mb-1)/mb, free/mb, s.o.KeepFree/mb)
 	e.Scope, e.Resource = fault.ScopeHost, "disk"
 	return e
@@ -61,7 +62,7 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 
 // dropFailed removes what was brought for nothing because the disk is full, once nothing else keeps it.
 func (s *Store) dropFailed(err error) {
-	if f := fault.As(err); f != nil && f.Code == "image_disk" && f.Kind == fault.Exhausted {
+	if f := fault.As(err); f != nil && f.Code == fault.CodeImageDisk && f.Kind == fault.Exhausted {
 		_, _ = s.Collect(context.Background(), math.MaxInt64) // the error is that there is no room
 	}
 }

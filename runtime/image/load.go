@@ -21,14 +21,15 @@ import (
 func (s *Store) LoadPath(ctx context.Context, path string) ([]*Image, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, "image_file", "there is no image in %s that souk can read", path)
+		return nil, fault.Wrap(err, fault.NotFound, fault.CodeImageFile,
+			"there is no image in %s that souk can read", path)
 	}
 	if info.IsDir() {
 		return s.load(ctx, path, func(w *workshop) (*archive, error) { return copyLayout(ctx, w.dir, path) })
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Denied, "image_file", "the image in %s cannot be read", path)
+		return nil, fault.Wrap(err, fault.Denied, fault.CodeImageFile, "the image in %s cannot be read", path)
 	}
 	defer f.Close()
 	return s.load(ctx, path, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, f, path) })
@@ -71,7 +72,7 @@ func (s *Store) loadAll(ctx context.Context, what string, read func(*workshop) (
 	case a.has("manifest.json"):
 		found, err = in.docker(ctx)
 	default:
-		err = fault.New(fault.Invalid, "image_file",
+		err = fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s has neither an index.json (OCI layout) nor a manifest.json (docker save); is it an image?", what)
 	}
 	if err != nil {
@@ -109,7 +110,7 @@ type loading struct {
 }
 
 func (in *loading) wrong(format string, args ...any) error {
-	return fault.New(fault.Invalid, "image_file", "%s is not whole: %s; save the image again", in.what,
+	return fault.New(fault.Invalid, fault.CodeImageFile, "%s is not whole: %s; save the image again", in.what,
 		fmt.Sprintf(format, args...))
 }
 
@@ -131,7 +132,7 @@ func (in *loading) layout(ctx context.Context) ([]loaded, error) {
 	at := map[string]int{}
 	for _, m := range d.index.Manifests {
 		l, err := in.described(ctx, m)
-		if fault.CodeOf(err) == "image_platform" {
+		if fault.CodeOf(err) == codeImagePlatform {
 			foreign = err // another one may be for this host
 			continue
 		}

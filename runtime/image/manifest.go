@@ -41,7 +41,7 @@ type document struct {
 // read the other.
 func parseDocument(raw []byte, what string) (*document, error) {
 	wrong := func(why string) error {
-		return fault.New(fault.Invalid, "image_manifest", "the manifest of %s is not one: %s; build or push the "+
+		return fault.New(fault.Invalid, codeImageManifest, "the manifest of %s is not one: %s; build or push the "+
 			"image again",
 			what, why)
 	}
@@ -59,7 +59,7 @@ func parseDocument(raw []byte, what string) (*document, error) {
 	isIndex, isManifest := shape.Manifests != nil, shape.Layers != nil || shape.Config != nil
 	switch {
 	case shape.SchemaVersion == 1 || shape.FSLayers != nil || shape.MediaType.IsSchema1():
-		return nil, fault.New(fault.Unimplemented, "image_manifest",
+		return nil, fault.New(fault.Unimplemented, codeImageManifest,
 			"%s is in docker's first format of images, which is given up; push it again with a docker of 2017 or "+
 				"later", what)
 	case isIndex == isManifest:
@@ -188,7 +188,7 @@ func foreign(what string, there []string, want v1.Platform) error {
 	if list == "" {
 		list = "no platform at all"
 	}
-	return fault.New(fault.Precondition, "image_platform",
+	return fault.New(fault.Precondition, codeImagePlatform,
 		"%s is for %s, and this host is %s; build it for that, or run it on a worker of another kind", what, list, want)
 }
 
@@ -209,7 +209,7 @@ type Config struct {
 func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Config, []v1.Hash, error) {
 	file, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	wrong := func(why string) (Config, []v1.Hash, error) {
-		return Config{}, nil, fault.New(fault.Invalid, "image_config",
+		return Config{}, nil, fault.New(fault.Invalid, codeImageConfig,
 			"the config of %s is not one: %s; build or push the image again", what, why)
 	}
 	if err != nil {

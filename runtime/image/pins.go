@@ -22,7 +22,7 @@ func pinFile(owner, digest string) string { return hashOf([]byte(owner + "\n" + 
 // nothing new.
 func (s *Store) Pin(ctx context.Context, name, owner string) error {
 	if owner == "" || len(owner) > 256 {
-		return fault.New(fault.Invalid, "image_pin", "a pin needs an owner of 1 to 256 bytes, such as a machine's id")
+		return fault.New(fault.Invalid, codeImagePin, "a pin needs an owner of 1 to 256 bytes, such as a machine's id")
 	}
 	return s.change(ctx, func() error {
 		r, err := s.find(name)

@@ -81,7 +81,7 @@ func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, e
 func (s *Store) whole(name string) (*Image, error) {
 	i, err := s.Get(name)
 	switch {
-	case fault.Is(err, fault.NotFound) || fault.CodeOf(err) == "image_damaged":
+	case fault.Is(err, fault.NotFound) || fault.CodeOf(err) == blobs.CodeImageDamaged:
 		return nil, nil //nolint:nilerr // it is brought anew
 	case err != nil:
 		return nil, err
@@ -163,7 +163,7 @@ func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, e
 			return d.manifest, h, err
 		}
 		if depth == maxIndexes {
-			return nil, h, fault.New(fault.Invalid, "image_manifest",
+			return nil, h, fault.New(fault.Invalid, codeImageManifest,
 				"%s is an index of indexes of indexes; push the image itself", p.ref)
 		}
 		if depth == 0 {
@@ -191,7 +191,7 @@ func (p *pull) document(ctx context.Context, ref machine.ImageRef) ([]byte, v1.H
 	}
 	have := hashOf(doc.Raw)
 	if pinned && have != want {
-		return nil, want, fault.New(fault.Invalid, "image_digest",
+		return nil, want, fault.New(fault.Invalid, fault.CodeImageDigest,
 			"the registry of %s sent something else as its manifest: it has the digest %s; nothing of it was "+
 				"kept", ref, have)
 	}
@@ -267,7 +267,7 @@ func (s *Store) refetch(ctx context.Context, i *Image, d v1.Descriptor) error {
 		return err
 	}
 	if i.source == "" {
-		return fault.New(fault.Unavailable, "image_damaged",
+		return fault.New(fault.Unavailable, blobs.CodeImageDamaged,
 			"the blob %s of the image %s was damaged on disk and was removed; load the image from its file "+
 				"again", d.Digest,
 			i.Digest)

@@ -15,7 +15,7 @@ func Parse(name string) (machine.ImageRef, error) {
 		return machine.ImageRef{}, err
 	}
 	if machine.IsHostImage(name) {
-		return machine.ImageRef{}, fault.New(fault.Invalid, "image",
+		return machine.ImageRef{}, fault.New(fault.Invalid, machine.CodeImage,
 			"%s is no image: it means the files of the host itself; name an image such as "+
 				"nginx:1.29", machine.HostImage)
 	}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/image/blobs"
 	"github.com/soukhq/souk/runtime/image/filelock"
 	"github.com/soukhq/souk/runtime/image/layer"
@@ -119,8 +120,9 @@ func (s *Store) one(ctx context.Context, kind, name string) (*filelock.Lock, err
 
 func lockError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fault.Wrap(err, fault.Timeout, "image_canceled", "waiting for others who use the same images was "+
-			"given up")
+		return fault.Wrap(err, fault.Timeout, fault.CodeImageCanceled,
+			"waiting for others who use the same images was "+
+				"given up")
 	}
 	return blobs.Disk(err, "lock the directory of images")
 }
@@ -294,7 +296,7 @@ func (s *Store) find(name string) (record, error) {
 }
 
 func absent(name string) error {
-	return fault.New(fault.NotFound, "image",
+	return fault.New(fault.NotFound, machine.CodeImage,
 		"the image %s is not on this host; pull it from its registry or load it from a file", name)
 }
 
@@ -336,7 +338,7 @@ func (s *Store) documents(h v1.Hash, what string) (*v1.Manifest, Config, []v1.Ha
 		return nil, Config{}, nil, err
 	}
 	if d.manifest == nil {
-		return nil, Config{}, nil, fault.New(fault.Invalid, "image_manifest",
+		return nil, Config{}, nil, fault.New(fault.Invalid, codeImageManifest,
 			"%s is an index of images, not an image; build or push the image again", what)
 	}
 	if raw, err = s.blobs.Read(d.manifest.Config.Digest, maxDocument); err != nil {
@@ -360,7 +362,7 @@ func (s *Store) List() ([]*Image, error) {
 	for _, r := range all {
 		i, err := s.read(r, k)
 		if err != nil {
-			if k := fault.KindOf(err); k == fault.NotFound || fault.CodeOf(err) == "image_damaged" {
+			if k := fault.KindOf(err); k == fault.NotFound || fault.CodeOf(err) == blobs.CodeImageDamaged {
 				continue // it went meanwhile, or must be pulled again; Check says so
 			}
 			return nil, err

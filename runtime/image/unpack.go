@@ -42,7 +42,7 @@ const (
 // Where the disk is full images that nobody uses give way.
 func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
 	r, err := s.unpack(ctx, name)
-	if f := fault.As(err); f == nil || f.Code != "image_disk" || f.Kind != fault.Exhausted {
+	if f := fault.As(err); f == nil || f.Code != fault.CodeImageDisk || f.Kind != fault.Exhausted {
 		return r, err
 	}
 	_, l, uerr := s.using(ctx, name) // it is none of those that go
@@ -200,7 +200,7 @@ func (s *Store) settle(w *workshop, dir string, u unpacked) error {
 // brought anew, once.
 func (s *Store) tar(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
 	err := s.tarOnce(ctx, i, n, use)
-	if code := fault.CodeOf(err); code != "image_damaged" && code != "image_blob" {
+	if code := fault.CodeOf(err); code != blobs.CodeImageDamaged && code != blobs.CodeImageBlob {
 		return err
 	}
 	if err := s.refetch(ctx, i, i.manifest.Layers[n]); err != nil {
@@ -216,7 +216,7 @@ func (s *Store) mend(ctx context.Context, i *Image, n int) error {
 		err = blob.Verify()
 		_ = blob.Close()
 	}
-	if code := fault.CodeOf(err); code == "image_damaged" || code == "image_blob" {
+	if code := fault.CodeOf(err); code == blobs.CodeImageDamaged || code == blobs.CodeImageBlob {
 		return s.refetch(ctx, i, i.manifest.Layers[n])
 	}
 	return err
@@ -244,7 +244,7 @@ func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.St
 		return &f
 	}
 	if have := in.DiffID(); have.String() != i.Layers[n].DiffID {
-		return fault.New(fault.Invalid, "image_layer",
+		return fault.New(fault.Invalid, layer.CodeImageLayer,
 			"the image %s cannot be unpacked: its layer %s has the tar %s, and its config says %s; build or push it "+
 				"again",
 			i.name(), i.Layers[n].Digest, have, i.Layers[n].DiffID)
@@ -269,7 +269,7 @@ func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
 		return nil, err
 	}
 	if _, err := os.Lstat(dir); err == nil {
-		return nil, fault.New(fault.Conflict, "image_directory",
+		return nil, fault.New(fault.Conflict, codeImageDirectory,
 			"%s is there already; name a directory that is not", dir)
 	}
 	part := dir + ".part"

@@ -23,6 +23,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeVolumes says that volumes cannot be held to their size.
+const codeVolumes fault.Code = "volumes"
+
 // MinBytes is the smallest size.
 const MinBytes = 16 << 20
 
@@ -31,7 +34,7 @@ const control = "/dev/loop-control"
 // Able returns why file systems cannot be kept in files here; nil: they can.
 func Able() error {
 	lacks := func(format string, args ...any) error {
-		return fault.New(fault.Precondition, "volumes", "volumes cannot be held to their size here: "+format, args...)
+		return fault.New(fault.Precondition, codeVolumes, "volumes cannot be held to their size here: "+format, args...)
 	}
 	if os.Geteuid() != 0 {
 		return lacks("souk must run as root")
@@ -56,7 +59,8 @@ func Able() error {
 // Make makes a file system with nothing in it, in a new file.
 func Make(ctx context.Context, file string, size int64) error {
 	if size < MinBytes {
-		return fault.New(fault.Invalid, "size", "a file system needs at least %d MiB, not %d bytes", MinBytes>>20,
+		return fault.New(fault.Invalid, fault.CodeSize,
+			"a file system needs at least %d MiB, not %d bytes", MinBytes>>20,
 			size)
 	}
 	part := file + ".part"
@@ -300,9 +304,10 @@ func diskFault(err error, file string) error {
 	}
 	name := filepath.Base(file)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EFBIG) {
-		return fault.Wrap(err, fault.Exhausted, "disk", "the worker's disk has no room for %s", name)
+		return fault.Wrap(err, fault.Exhausted, fault.CodeDisk, "the worker's disk has no room for %s", name)
 	}
-	return fault.Wrap(err, fault.Unavailable, "disk", "the worker's disk does not do for %s what it should", name)
+	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk,
+		"the worker's disk does not do for %s what it should", name)
 }
 
 func device(n int) string { return "/dev/loop" + strconv.Itoa(n) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/hostnet"
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/engine"
@@ -30,7 +31,7 @@ var leastKernel = [2]int{5, 19} //nolint:gochecknoglobals // a constant
 // the first is started; nil when it can.
 func Able(engine string) error {
 	if uid := os.Geteuid(); uid != 0 {
-		return fault.New(fault.Precondition, "containers",
+		return fault.New(fault.Precondition, runtime.CodeContainers,
 			"containers need souk to be root, and it runs as user %d: run it as root (sudo)", uid)
 	}
 	if _, err := findEngine(engine); err != nil {
@@ -38,13 +39,13 @@ func Able(engine string) error {
 	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return fault.Wrap(err, fault.Precondition, "containers", "the kernel does not say what it is")
+		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers, "the kernel does not say what it is")
 	}
 	release := unix.ByteSliceToString(u.Release[:])
 	if !atLeast(release, leastKernel) {
 		return fault.New(
 			fault.Precondition,
-			"containers",
+			runtime.CodeContainers,
 			"containers need Linux %d.%d or newer, and this is %s: use a "+
 				"newer kernel",
 			leastKernel[0],
@@ -53,7 +54,7 @@ func Able(engine string) error {
 		)
 	}
 	if err := cgroup.Able(); err != nil {
-		return fault.New(fault.Precondition, "containers",
+		return fault.New(fault.Precondition, runtime.CodeContainers,
 			"containers need cgroups, and souk can make none here (%v): give it a cgroup file system that it can "+
 				"write, as a systemd unit with Delegate=yes has", err)
 	}
@@ -78,7 +79,7 @@ func findEngine(name string) (string, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fault.Wrap(err, fault.Precondition, "engine",
+		return "", fault.Wrap(err, fault.Precondition, runtime.CodeEngine,
 			"there is no OCI runtime %s on this host: install it (apt install %s), or name another", name,
 			filepath.Base(name))
 	}

@@ -74,7 +74,7 @@ func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
 		return Image{}, err
 	}
 	if root.Xattrs {
-		return Image{}, fault.New(fault.Precondition, "rootfs",
+		return Image{}, fault.New(fault.Precondition, runtime.CodeRootfs,
 			"the layers of %s were unpacked by somebody who is not root, and cannot be mounted for others", ref)
 	}
 	c := root.Image.Config

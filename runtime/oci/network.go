@@ -36,7 +36,7 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 		return nil
 	case s.Network.Mode == machine.NetworkHost:
 		if !n.AllowHost {
-			return fault.New(fault.Denied, "network", "%s", hostDenied)
+			return fault.New(fault.Denied, fault.CodeNetwork, "%s", hostDenied)
 		}
 		if e.unshared != nil {
 			return e.unshared
@@ -64,7 +64,7 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 		}
 		p, err := netip.ParsePrefix(e)
 		if err != nil {
-			return fault.New(fault.Invalid, "network", "%q is no network to be reached, as 10.0.0.0/8 is", e)
+			return fault.New(fault.Invalid, fault.CodeNetwork, "%q is no network to be reached, as 10.0.0.0/8 is", e)
 		}
 		out.Egress = append(out.Egress, p)
 	}

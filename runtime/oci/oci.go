@@ -107,8 +107,9 @@ func Open(o Options) (*Runtime, error) {
 		}
 		p := program{name: filepath.Base(path), path: path, unconnected: Connectable(context.Background(), path)}
 		if (engine.Engine{Path: path}).Sandboxes() {
-			p.unshared = fault.New(fault.Precondition, "network", "a machine by %s has a kernel of its own, which "+
-				"cannot share the host's network: run it by another runtime, or with a network of its own", p.name)
+			p.unshared = fault.New(fault.Precondition, fault.CodeNetwork,
+				"a machine by %s has a kernel of its own, which "+
+					"cannot share the host's network: run it by another runtime, or with a network of its own", p.name)
 		}
 		engines = append(engines, p)
 	}
@@ -133,7 +134,8 @@ func (r *Runtime) engine(name string) (program, error) {
 			return e, nil
 		}
 	}
-	return program{}, fault.New(fault.Precondition, "engine", "this worker has no OCI runtime %s: it has %s", name,
+	return program{}, fault.New(fault.Precondition, runtime.CodeEngine,
+		"this worker has no OCI runtime %s: it has %s", name,
 		strings.Join(names, " and "))
 }
 
@@ -232,7 +234,7 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 		s.Argv = append(slices.Clone(img.Entrypoint), img.Cmd...)
 	}
 	if len(s.Argv) == 0 {
-		return nil, fault.New(fault.Invalid, "program",
+		return nil, fault.New(fault.Invalid, runtime.CodeNoProgram,
 			"the image %s names no program and the machine neither: say which it is to run", s.Image)
 	}
 	s.Env = withDefaults(s.Env, img.Env)

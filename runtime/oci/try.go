@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/engine"
 	"github.com/soukhq/souk/runtime/reaper/space"
 	"github.com/soukhq/souk/runtime/reaper/spec"
@@ -68,7 +69,7 @@ func tryAs(ctx context.Context, path, id string) (err error) {
 }
 
 func unready(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "containers", "no container can be made ready to be tried")
+	return fault.Wrap(err, fault.Unavailable, runtime.CodeContainers, "no container can be made ready to be tried")
 }
 
 // end is a program that ends at once, and needs nothing of a system: an ELF file with three instructions. nil: there is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/engine"
 )
 
@@ -133,7 +134,7 @@ func Connectable(ctx context.Context, name string) error {
 		return fault.Wrap(
 			err,
 			fault.Precondition,
-			"engine",
+			runtime.CodeEngine,
 			"the OCI runtime %s does not say which version it is",
 			path,
 		)
@@ -145,7 +146,8 @@ func connectable(path, said string) error {
 	if leastOf(path).version == nil || !(engine.Engine{Path: path}).Sandboxes() || leastConnected.met(said) {
 		return nil
 	}
-	return fault.New(fault.Precondition, "network", "machines by %s can have no network: it is older than %s, and "+
-		"%s; install a newer one, or run them with --network none", filepath.Base(path), leastConnected,
+	return fault.New(fault.Precondition, fault.CodeNetwork,
+		"machines by %s can have no network: it is older than %s, and "+
+			"%s; install a newer one, or run them with --network none", filepath.Base(path), leastConnected,
 		leastConnected.because)
 }

@@ -19,7 +19,8 @@ import (
 // another: the terminal has outlived it.
 func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Terminal == nil {
-		return 0, fault.New(fault.Invalid, "terminal", "nobody can be attached to machine %s without a terminal", id)
+		return 0, fault.New(fault.Invalid, fault.CodeTerminal,
+			"nobody can be attached to machine %s without a terminal", id)
 	}
 	if q.Stdout == nil {
 		q.Stdout = io.Discard
@@ -30,12 +31,12 @@ func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) 
 		code, again, err := r.attachOnce(ctx, id, k)
 		switch {
 		case ctx.Err() != nil:
-			return 0, fault.Wrap(ctx.Err(), fault.Timeout, "detached",
+			return 0, fault.Wrap(ctx.Err(), fault.Timeout, codeDetached,
 				"nobody looks at machine %s any more; it goes on", id)
 		case !again:
 			return code, err
 		case r.done.Err() != nil || !r.link.moment(ctx):
-			return 0, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+			return 0, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 		}
 		k.q.Backlog = true // of the next reaper: what nobody has been shown yet
 	}
@@ -67,14 +68,15 @@ func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code 
 		}
 		if f.Kind == frame.KindOutput {
 			if _, err := k.q.Stdout.Write(f.Body); err != nil {
-				return 0, false, fault.Wrap(err, fault.Unavailable, "exec_output",
+				return 0, false, fault.Wrap(err, fault.Unavailable, runtime.CodeExecOutput,
 					"what machine %s writes cannot be passed on", id)
 			}
 			continue
 		}
 		var a frame.Reply
 		if err := json.Unmarshal(f.Head, &a); err != nil {
-			return 0, false, fault.Wrap(err, fault.Internal, "protocol", "the reaper's answer cannot be understood")
+			return 0, false, fault.Wrap(err, fault.Internal, runtime.CodeProtocol,
+				"the reaper's answer cannot be understood")
 		}
 		if len(from.FDs) == 0 {
 			return a.Code, false, a.Error.Err()

@@ -40,7 +40,7 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string
 	}
 	rel := path.Clean(strings.TrimLeft(p, "/"))
 	if !filepath.IsLocal(rel) || strings.ContainsRune(p, 0) {
-		return nil, "", fault.New(fault.Invalid, "path",
+		return nil, "", fault.New(fault.Invalid, fault.CodePath,
 			"the path %q does not lie below the machine's directory: use one without '..'", p)
 	}
 	dir := reaper.RootDir(r.o.Dir, id)
@@ -64,7 +64,8 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, "", fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be opened",
+		return nil, "", fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the directory of machine %s cannot be opened",
 			id)
 	}
 	return &tree{root, false}, rel, nil
@@ -86,7 +87,7 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 		switch {
 		case err != nil:
 		case a.Status == nil || !a.Status.Running:
-			err = fault.New(fault.Precondition, "not_running",
+			err = fault.New(fault.Precondition, fault.CodeNotRunning,
 				"machine %s does not run, and the files of a container are there only while it does: start it first",
 				id)
 		case !a.Container:
@@ -105,7 +106,8 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 		}
 		pid = a.Status.PID
 		if root, err = os.OpenRoot("/proc/" + strconv.Itoa(at) + "/root"); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", id)
+			return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+				"the root of machine %s cannot be opened", id)
 		}
 	}
 }
@@ -119,8 +121,9 @@ func (r *Runtime) serves(ctx context.Context, id string) (int, error) {
 	if pid, has := container.Gofer(in.pids); has {
 		return pid, nil
 	}
-	return 0, fault.New(fault.Unavailable, "directory", "the root of machine %s cannot be opened: its sandbox has "+
-		"nobody who opens files for it", id)
+	return 0, fault.New(fault.Unavailable, runtime.CodeDirectory,
+		"the root of machine %s cannot be opened: its sandbox has "+
+			"nobody who opens files for it", id)
 }
 
 func closeRoot(root *os.Root) error {
@@ -144,12 +147,12 @@ func inContainer(dir string) bool {
 // pathFault tells why something below the machine's directory could not be had.
 func pathFault(err error, p string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "path", "there is no %s below the machine's directory", p)
+		return fault.New(fault.NotFound, fault.CodePath, "there is no %s below the machine's directory", p)
 	}
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
-	return fault.Wrap(err, fault.Precondition, "path",
+	return fault.Wrap(err, fault.Precondition, fault.CodePath,
 		"%s cannot be copied; symlinks that leave the machine's directory or the volume are not followed", p)
 }
 
@@ -170,7 +173,7 @@ func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) 
 	if st, err := root.Lstat(at); err != nil {
 		return pathFault(err, p)
 	} else if kind := special(st.Mode()); kind != "" {
-		return fault.New(fault.Precondition, "file_kind",
+		return fault.New(fault.Precondition, fault.CodeFileKind,
 			"%s is %s, and only files, directories and symlinks are copied", p, kind)
 	}
 	shown := path.Base(rel)
@@ -207,7 +210,8 @@ func (o *packing) all(ctx context.Context, at, shown string) error {
 		next := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
 		if o.entries++; o.entries > maxCopyEntries {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d files: copy parts of it", o.shown,
+			return fault.New(fault.Precondition, fault.CodeCopy,
+				"%s holds more than %d files: copy parts of it", o.shown,
 				maxCopyEntries)
 		}
 		isDir, n, err := copyEntry(o.out, o.root.Root, next.at, next.shown)
@@ -215,7 +219,8 @@ func (o *packing) all(ctx context.Context, at, shown string) error {
 			return err
 		}
 		if o.bytes += n; o.bytes > maxCopyBytes {
-			return fault.New(fault.Precondition, "copy", "%s holds more than %d bytes: copy parts of it", o.shown,
+			return fault.New(fault.Precondition, fault.CodeCopy,
+				"%s holds more than %d bytes: copy parts of it", o.shown,
 				int64(maxCopyBytes))
 		}
 		if !isDir {
@@ -329,10 +334,10 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 			return u.finish()
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "tar", "what came is not a tar stream")
+			return fault.Wrap(err, fault.Invalid, fault.CodeTar, "what came is not a tar stream")
 		}
 		if entries > maxCopyEntries {
-			return fault.New(fault.Invalid, "tar", "the tar stream holds more than %d files", maxCopyEntries)
+			return fault.New(fault.Invalid, fault.CodeTar, "the tar stream holds more than %d files", maxCopyEntries)
 		}
 		if err := u.entry(h, t); err != nil {
 			return pathFault(err, h.Name)
@@ -376,11 +381,12 @@ func (u *unpacking) finish() error {
 func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	rel := path.Clean(h.Name)
 	if !filepath.IsLocal(rel) {
-		return fault.New(fault.Invalid, "tar", "the tar stream names %q, which does not lie below where it is unpacked",
+		return fault.New(fault.Invalid, fault.CodeTar,
+			"the tar stream names %q, which does not lie below where it is unpacked",
 			h.Name)
 	}
 	if h.Mode&0o7000 != 0 {
-		return fault.New(fault.Invalid, "tar",
+		return fault.New(fault.Invalid, fault.CodeTar,
 			"%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
 	}
 	name, err := u.root.resolve(path.Join(u.base, rel), false)
@@ -416,7 +422,7 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	case tar.TypeReg:
 		return u.file(name, mode, h, t)
 	}
-	return fault.New(fault.Invalid, "tar",
+	return fault.New(fault.Invalid, fault.CodeTar,
 		"%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
 }
 
@@ -430,7 +436,7 @@ func (u *unpacking) give(name string) error {
 func (u *unpacking) file(name string, mode fs.FileMode, h *tar.Header, t io.Reader) error {
 	size := h.Size
 	if u.bytes += size; u.bytes > maxCopyBytes {
-		return fault.New(fault.Invalid, "tar", "the tar stream holds more than %d bytes", int64(maxCopyBytes))
+		return fault.New(fault.Invalid, fault.CodeTar, "the tar stream holds more than %d bytes", int64(maxCopyBytes))
 	}
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

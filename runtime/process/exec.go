@@ -47,7 +47,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	defer conn.Close()
 	p, err := newPlumbing(q)
 	if err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "pipe", "a command cannot be run now")
+		return 0, fault.Wrap(err, fault.Unavailable, runtime.CodePipe, "a command cannot be run now")
 	}
 	defer p.closeNear()
 	err = frame.Write(&frame.Sender{Conn: conn, Files: p.far}, 1, frame.KindRequest, ask)
@@ -76,7 +76,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		if ctx.Err() != nil {
 			return 0, killed(ctx)
 		}
-		return 0, fault.Wrap(err, fault.Unavailable, "exec_lost",
+		return 0, fault.Wrap(err, fault.Unavailable, codeExecLost,
 			"the reaper went away while the command ran, so how it ended is not known")
 	}
 	p.drain()
@@ -106,7 +106,7 @@ func hangUp(conn *net.UnixConn) {
 }
 
 func killed(ctx context.Context) error {
-	return fault.Wrap(ctx.Err(), fault.Timeout, "exec_timeout",
+	return fault.Wrap(ctx.Err(), fault.Timeout, runtime.CodeExecTimeout,
 		"the command did not end in the time given and was killed")
 }
 
@@ -154,7 +154,8 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 // take makes the descriptor that came with an answer the terminal.
 func (p *plumbing) take(from *frame.Receiver) error {
 	if len(from.FDs) != 1 {
-		return fault.New(fault.Internal, "descriptors", "a terminal came with %d descriptors, want 1", len(from.FDs))
+		return fault.New(fault.Internal, runtime.CodeDescriptors,
+			"a terminal came with %d descriptors, want 1", len(from.FDs))
 	}
 	p.terminal, from.FDs = pty.Near(from.FDs[0]), nil
 	return nil

@@ -66,13 +66,13 @@ func (l *link) session(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		return nil, timeout(ctx, "answer")
 	case <-l.done.Done():
-		return nil, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+		return nil, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 	}
 	if s := l.live(); s != nil {
 		return s, nil
 	}
 	if l.done.Err() != nil {
-		return nil, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+		return nil, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 	}
 	var last error
 	for range 5 {
@@ -124,7 +124,7 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 			return n, nil
 		}
 		_ = s.conn.Close()
-		return nil, fault.New(fault.Precondition, "moved",
+		return nil, fault.New(fault.Precondition, codeMoved,
 			"the directory %s was moved to %s while its reaper ran, which cannot follow now: end the commands that "+
 				"run in its machines, or move it back", s.welcome.Dir, l.o.Dir)
 	case s.welcome.Build != Build() && !l.asked:
@@ -208,13 +208,13 @@ func (s *session) greet(in *bufio.Reader) error {
 	}
 	var a frame.Reply
 	if err := json.Unmarshal(f.Head, &a); err != nil {
-		return fault.Wrap(err, fault.Internal, "protocol", "the reaper's greeting cannot be understood")
+		return fault.Wrap(err, fault.Internal, runtime.CodeProtocol, "the reaper's greeting cannot be understood")
 	}
 	if a.Error != nil {
 		return a.Error.Err()
 	}
 	if a.Welcome == nil {
-		return fault.New(fault.Internal, "protocol", "the reaper's greeting is empty")
+		return fault.New(fault.Internal, runtime.CodeProtocol, "the reaper's greeting is empty")
 	}
 	s.welcome = *a.Welcome
 	if err := s.conn.SetDeadline(time.Time{}); err != nil {

@@ -24,7 +24,7 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 		return nil, err
 	}
 	if in.sandbox != nil {
-		return nil, fault.New(fault.Unimplemented, "sandbox",
+		return nil, fault.New(fault.Unimplemented, codeSandbox,
 			"the sockets of a sandbox are known inside of it alone; ask its worker what the machine listens on")
 	}
 	links := make([]string, len(sockets))

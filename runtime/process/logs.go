@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper"
 	"github.com/soukhq/souk/runtime/reaper/frame"
 	"github.com/soukhq/souk/runtime/reaper/output"
@@ -81,7 +82,7 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
 		case ctx.Err() != nil:
 			return false, nil
 		case r.done.Err() != nil:
-			return false, fault.New(fault.Unavailable, "closed", "the process runtime was closed")
+			return false, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 		case err != nil:
 			return r.link.moment(ctx), nil
 		}
@@ -91,7 +92,8 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
 		if f.Kind == frame.KindReply {
 			var a frame.Reply
 			if err := json.Unmarshal(f.Head, &a); err != nil {
-				return false, fault.Wrap(err, fault.Internal, "protocol", "the reaper's answer cannot be understood")
+				return false, fault.Wrap(err, fault.Internal, runtime.CodeProtocol,
+					"the reaper's answer cannot be understood")
 			}
 			if fault.Is(a.Error.Err(), fault.NotFound) {
 				return false, nil // removed meanwhile

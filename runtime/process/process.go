@@ -47,6 +47,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/devices"
 	"github.com/soukhq/souk/runtime/reaper"
@@ -102,7 +103,7 @@ var (
 // Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.
 func Open(o Options) (*Runtime, error) {
 	if os.Getenv(reaper.EnvDir) != "" {
-		return nil, fault.New(fault.Internal, "reaper",
+		return nil, fault.New(fault.Internal, codeReaper,
 			"a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
 	}
 	if err := settle(&o); err != nil {
@@ -134,10 +135,10 @@ func settle(o *Options) error {
 	if len(o.ReaperCommand) == 0 {
 		exe, err := os.Executable()
 		if err != nil {
-			return fault.Wrap(err, fault.Internal, "reaper", "souk cannot find its own program")
+			return fault.Wrap(err, fault.Internal, codeReaper, "souk cannot find its own program")
 		}
 		if strings.HasSuffix(exe, ".test") {
-			return fault.New(fault.Internal, "reaper",
+			return fault.New(fault.Internal, codeReaper,
 				"a test must set process.Options.ReaperCommand to its own os.Args[0] and call process.ReaperHook in "+
 					"TestMain")
 		}
@@ -145,13 +146,13 @@ func settle(o *Options) error {
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil || o.Dir == "" {
-		return fault.New(fault.Invalid, "dir", "the process runtime needs a directory, %q is none", o.Dir)
+		return fault.New(fault.Invalid, fault.CodeDir, "the process runtime needs a directory, %q is none", o.Dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be made", dir)
+		return fault.Wrap(err, fault.Precondition, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	if o.Dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be found", dir)
+		return fault.Wrap(err, fault.Precondition, fault.CodeDir, "the directory %s cannot be found", dir)
 	}
 	return ownDir(o.Dir)
 }
@@ -160,16 +161,18 @@ func settle(o *Options) error {
 func ownDir(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
-		return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be looked at", dir)
+		return fault.Wrap(err, fault.Precondition, fault.CodeDir, "the directory %s cannot be looked at", dir)
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !st.IsDir() || !ok || int(sys.Uid) != os.Geteuid() {
-		return fault.New(fault.Precondition, "dir", "%s must be a directory that belongs to the user souk runs as (%d)",
+		return fault.New(fault.Precondition, fault.CodeDir,
+			"%s must be a directory that belongs to the user souk runs as (%d)",
 			dir, os.Geteuid())
 	}
 	if st.Mode()&0o066 != 0 { // 0711 is what a machine with a user of its own needs
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be closed to others", dir)
+			return fault.Wrap(err, fault.Precondition, fault.CodeDir,
+				"the directory %s cannot be closed to others", dir)
 		}
 	}
 	return nil
@@ -190,7 +193,7 @@ func (*Runtime) CanRun(image, _ string) error {
 	if name == "souk/host" {
 		return nil
 	}
-	return fault.New(fault.Invalid, "image",
+	return fault.New(fault.Invalid, machine.CodeImage,
 		"this worker runs programs of its own host and cannot run the image %q: use the image souk/host and name an "+
 			"installed program in config.init.exec", image)
 }
@@ -231,7 +234,7 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 	}
 	for _, s := range all {
 		if s.Running {
-			return fault.New(fault.Precondition, "running",
+			return fault.New(fault.Precondition, codeRunning,
 				"machine %s still runs: remove it before its reaper is stopped", s.Machine)
 		}
 	}
@@ -244,14 +247,14 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 		return err
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fault.Wrap(err, fault.Internal, "reaper", "the reaper cannot be ended")
+		return fault.Wrap(err, fault.Internal, codeReaper, "the reaper cannot be ended")
 	}
 	if err := r.link.gone(ctx, pid); err != nil {
 		return err
 	}
 	if t := s.welcome.Tree; t != nil {
 		if err := t.Destroy(); err != nil {
-			return fault.Wrap(err, fault.Internal, "cgroup", "souk's own cgroups cannot be removed")
+			return fault.Wrap(err, fault.Internal, runtime.CodeCgroup, "souk's own cgroups cannot be removed")
 		}
 	}
 	return nil
@@ -260,16 +263,17 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 // exists says whether the machine was prepared, by its directory.
 func (r *Runtime) exists(id, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "unknown_machine",
+		return fault.New(fault.NotFound, runtime.CodeUnknownMachine,
 			"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 	} else if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be looked at", id)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the directory of machine %s cannot be looked at", id)
 	}
 	return nil
 }
 
 func gone(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper did not answer; it is started again")
+	return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper did not answer; it is started again")
 }
 
 // undialed is the error for a connection to the reaper that could not be made.

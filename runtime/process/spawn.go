@@ -30,12 +30,12 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 	// One starts it at a time, also among processes.
 	lock, err := os.OpenFile(filepath.Join(l.o.Dir, "open.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the directory %s cannot be written",
+		return nil, spawnFault(fault.Wrap(err, fault.Precondition, fault.CodeDir, "the directory %s cannot be written",
 			l.o.Dir))
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "lock", "the directory %s cannot be locked", l.o.Dir)
+		return nil, fault.Wrap(err, fault.Unavailable, codeLock, "the directory %s cannot be locked", l.o.Dir)
 	}
 	if c, err = l.dialAlive(ctx); err == nil {
 		return c, nil
@@ -64,17 +64,18 @@ func (l *link) spawn() error {
 	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
 	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be opened"))
+		return spawnFault(fault.Wrap(err, fault.Precondition, fault.CodeDir, "the reaper's log cannot be opened"))
 	}
 	defer out.Close()
 	if st, err := out.Stat(); err == nil && st.Size() > 1<<20 {
 		if err := out.Truncate(0); err != nil {
-			return spawnFault(fault.Wrap(err, fault.Precondition, "dir", "the reaper's log cannot be shortened"))
+			return spawnFault(fault.Wrap(err, fault.Precondition, fault.CodeDir,
+				"the reaper's log cannot be shortened"))
 		}
 	}
 	ready, told, err := os.Pipe()
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper cannot be started now")
+		return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper cannot be started now")
 	}
 	defer ready.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -101,19 +102,19 @@ func (l *link) spawn() error {
 	goruntime.UnlockOSThread()
 	_ = told.Close()
 	if err != nil {
-		return spawnFault(fault.Wrap(err, fault.Precondition, "reaper", "the reaper %s cannot be started", argv[0]))
+		return spawnFault(fault.Wrap(err, fault.Precondition, codeReaper, "the reaper %s cannot be started", argv[0]))
 	}
 	pid := cmd.Process.Pid
 	_ = cmd.Process.Release() // it is waited for by pid, when it has ended
 	if err := ready.SetReadDeadline(time.Now().Add(spawnPatience)); err != nil {
-		return fault.Wrap(err, fault.Internal, "reaper", "the reaper cannot be waited for")
+		return fault.Wrap(err, fault.Internal, codeReaper, "the reaper cannot be waited for")
 	}
 	b, err := io.ReadAll(io.LimitReader(ready, 4096))
 	if said := strings.TrimSpace(string(b)); said != "ok" {
 		if ended, stop, err := untilEnd(pid); err == nil {
 			go func() { defer stop(); l.reapEnding(pid, ended) }()
 		}
-		return fault.Wrap(err, fault.Unavailable, "reaper", "the reaper could not begin (%s); see %s", said,
+		return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper could not begin (%s); see %s", said,
 			filepath.Join(l.o.Dir, reaper.LogFile))
 	}
 	return nil
@@ -125,7 +126,7 @@ func spawnFault(wrong *fault.Error) error {
 	for _, lacks := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
 		syscall.EDQUOT} {
 		if errors.Is(wrong, lacks) {
-			return fault.Wrap(wrong.Err, fault.Unavailable, "reaper",
+			return fault.Wrap(wrong.Err, fault.Unavailable, codeReaper,
 				"this worker has no room for the process of its reaper now; it is tried again with the next request")
 		}
 	}

@@ -62,8 +62,9 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	}
 	if in.sandbox != nil {
 		if in.paused {
-			return nil, fault.New(fault.Precondition, "paused", "machine %s is suspended, and its sandbox with it, "+
-				"which alone knows what runs in there: resume it first", id)
+			return nil, fault.New(fault.Precondition, fault.CodePaused,
+				"machine %s is suspended, and its sandbox with it, "+
+					"which alone knows what runs in there: resume it first", id)
 		}
 		out, err := inSandbox(ctx, in)
 		if err != nil {
@@ -121,7 +122,8 @@ func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 		return runtime.Usage{}, err
 	}
 	if len(in.pids) == 0 {
-		return runtime.Usage{}, fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first",
+		return runtime.Usage{}, fault.New(fault.Precondition, fault.CodeNotRunning,
+			"machine %s does not run: start it first",
 			id)
 	}
 	var u runtime.Usage

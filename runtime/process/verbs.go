@@ -72,7 +72,7 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		total += len(f.Data)
 	}
 	if total > maxFileBytes {
-		return frame.Reply{}, fault.New(fault.Invalid, "file",
+		return frame.Reply{}, fault.New(fault.Invalid, fault.CodeFile,
 			"the files of machine %s have %d bytes together, more than %d: put large ones on a volume", s.Machine,
 			total, maxFileBytes)
 	}
@@ -84,7 +84,7 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 		size += len(kv)
 	}
 	if size > frame.MaxHead/2 {
-		return frame.Reply{}, fault.New(fault.Invalid, "argv",
+		return frame.Reply{}, fault.New(fault.Invalid, runtime.CodeArgv,
 			"the command and environment have %d bytes, more than the kernel takes: make them smaller, or use files",
 			size)
 	}

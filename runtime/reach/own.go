@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// CodeOther is the code of the error of a port that another program than the machine's answers.
-const CodeOther = "port_of_another"
+// CodeOther says that another program than the machine's answers at its port.
+const CodeOther fault.Code = "port_of_another"
 
 // Own connects to ports of machines as Connect does, and to no port that another program of the host answers: what is in
 // the host's network shares its ports with all that runs there.

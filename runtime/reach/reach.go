@@ -22,6 +22,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
@@ -58,7 +59,7 @@ func (d *Dialer) Dial(ctx context.Context, m *machine.Machine, port int) (net.Co
 // Because returns an error of Try, with where the program listens instead, if it does.
 func (d *Dialer) Because(m *machine.Machine, port int, err error) error {
 	if why := d.Explain(m, port, err); why != "" {
-		return fault.Wrap(err, fault.Unavailable, "listens_elsewhere", "connection refused: %s", why)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeListensElsewhere, "connection refused: %s", why)
 	}
 	return err
 }

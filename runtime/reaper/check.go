@@ -23,7 +23,7 @@ func check(r *Reaper, id string, s *frame.Start) error {
 		return err
 	}
 	if s == nil {
-		return fault.New(fault.Invalid, "check", "a check of machine %s needs the start that is meant", id)
+		return fault.New(fault.Invalid, fault.CodeCheck, "a check of machine %s needs the start that is meant", id)
 	}
 	if err := r.lock(m); err != nil {
 		return err

@@ -135,7 +135,7 @@ func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []by
 // able returns why this reaper can make no containers; nil when it can.
 func (c *containers) able() error {
 	if os.Geteuid() != 0 || c.r.tree == nil || c.r.apart.users == nil {
-		return fault.New(fault.Precondition, "containers",
+		return fault.New(fault.Precondition, runtime.CodeContainers,
 			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
 	}
 	return nil
@@ -174,7 +174,8 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 	for i, fd := range ends {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return 0, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured", l.m.id)
+			return 0, fault.Wrap(err, fault.Unavailable, runtime.CodePipe,
+				"the output of machine %s cannot be captured", l.m.id)
 		}
 		out[1+i] = os.NewFile(uintptr(own), "output")
 		defer out[1+i].Close()
@@ -184,7 +185,8 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Volumes: all, Users: c.r.namespaces.of,
 	}
 	if p.Into, err = l.slot.group.OpenV2(); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of machine %s cannot be opened", l.m.id)
+		return 0, fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
+			"the cgroup of machine %s cannot be opened", l.m.id)
 	}
 	defer p.Into.Close() // nil says that it is invalid
 	pid, near, err := c.store.Create(ctx, p)
@@ -368,7 +370,8 @@ func (c *containers) rootOf(l *life) (*os.File, error) {
 		root, err = os.OpenFile("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "directory", "the root of machine %s cannot be opened", l.m.id)
+		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the root of machine %s cannot be opened", l.m.id)
 	}
 	if err := c.r.awake(l); err != nil { // the number may be another's since
 		return nil, errors.Join(err, root.Close())

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/frame"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 	"github.com/soukhq/souk/runtime/reaper/pty"
@@ -69,11 +70,12 @@ func (c *conn) attach(id uint32, q *frame.Request) {
 		c.fail(id, notRunning(q.Machine))
 		return
 	case l.rec.Terminal && s == nil:
-		c.fail(id, fault.New(fault.Precondition, "no_terminal", "machine %s has lost its terminal, for the reaper and "+
-			"the keeper of terminals were killed at once: start it again", q.Machine))
+		c.fail(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
+			"machine %s has lost its terminal, for the reaper and "+
+				"the keeper of terminals were killed at once: start it again", q.Machine))
 		return
 	case s.screen == nil:
-		c.fail(id, fault.New(fault.Precondition, "no_terminal",
+		c.fail(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
 			"machine %s has no terminal: souk run -t gives one to a new machine, souk exec -t to a command beside "+
 				"this one, and souk logs -f shows what it writes", q.Machine))
 		return
@@ -107,7 +109,8 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 		want = 0
 	}
 	if len(fds.FDs) != want {
-		return nil, fault.New(fault.Internal, "descriptors", "an exec came with %d descriptors, want %d", len(fds.FDs),
+		return nil, fault.New(fault.Internal, runtime.CodeDescriptors,
+			"an exec came with %d descriptors, want %d", len(fds.FDs),
 			want)
 	}
 	if l.rec.Container != "" {
@@ -162,7 +165,7 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 // beside returns a command beside a program of the host: as the same user, in its directory unless another is asked for.
 func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
 	if q.User != "" {
-		return nil, fault.New(fault.Precondition, "user",
+		return nil, fault.New(fault.Precondition, runtime.CodeUser,
 			"machine %s is a program of the host, and the commands beside it "+
 				"run as its own user: leave --user out, or run it as a container", l.m.id)
 	}
@@ -172,7 +175,7 @@ func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
 	if env == nil { // adopted: only the process itself still has it
 		var err error
 		if env, err = proc.Environ(l.rec.PID); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "environ", "the environment of machine %s cannot be read",
+			return nil, fault.Wrap(err, fault.Unavailable, codeEnviron, "the environment of machine %s cannot be read",
 				l.m.id)
 		}
 	}
@@ -186,7 +189,8 @@ func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
 // open makes a terminal of the host for a command. The caller closes the far end once the command has it.
 func (x *execution) open(k *child, q *frame.Request) (far *os.File, err error) {
 	if x.terminal, far, err = pty.Open(q.Terminal.Size); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "terminal", "this worker has no terminal for the command now")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeTerminal,
+			"this worker has no terminal for the command now")
 	}
 	fd := int(far.Fd())
 	k.env, k.files, k.terminal = q.Terminal.Env(k.env), [3]int{fd, fd, fd}, true
@@ -219,7 +223,7 @@ func spaceOf(r *Reaper, l *life) (*os.File, error) {
 		return nil, notRunning(l.m.id)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "namespace", "machine %s's view of files cannot be entered",
+		return nil, fault.Wrap(err, fault.Unavailable, codeNamespace, "machine %s's view of files cannot be entered",
 			l.m.id)
 	}
 	return f, nil
@@ -242,7 +246,7 @@ func givePipes(o *owner, fds ...int) error {
 			continue
 		}
 		if err := unix.Fchown(fd, o.uid, gid); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "pipe", "the output cannot be given to user %d", o.uid)
+			return fault.Wrap(err, fault.Unavailable, runtime.CodePipe, "the output cannot be given to user %d", o.uid)
 		}
 	}
 	return nil

@@ -11,18 +11,19 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
 // relative makes a machine's path one below its root: "/etc/app.conf" -> "etc/app.conf". Paths that would leave it
 // are refused, not bent.
 func relative(p, what string) (string, error) {
 	if p == "" || strings.ContainsRune(p, 0) {
-		return "", fault.New(fault.Invalid, "path",
+		return "", fault.New(fault.Invalid, fault.CodePath,
 			"a %s has no usable path (%q): name one below the machine's directory, like /etc/app.conf", what, p)
 	}
 	rel := strings.TrimLeft(p, "/")
 	if !filepath.IsLocal(rel) || path.Clean(rel) == "." {
-		return "", fault.New(fault.Invalid, "path",
+		return "", fault.New(fault.Invalid, fault.CodePath,
 			"the %s path %q does not lie below the machine's directory: use one without '..' that names something "+
 				"in it", what, p)
 	}
@@ -51,7 +52,8 @@ func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, 
 			return err
 		}
 		if f.Size < 0 || f.Size > len(data) {
-			return fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came", f.Path, f.Size,
+			return fault.New(fault.Invalid, fault.CodeFile,
+				"the file %s is said to have %d bytes but %d came", f.Path, f.Size,
 				len(data))
 		}
 		if err := placeFile(root, f, data[:f.Size], o); err != nil {
@@ -70,7 +72,7 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 		return err
 	}
 	refuse := func(err error) error {
-		return fault.Wrap(err, fault.Precondition, "file",
+		return fault.Wrap(err, fault.Precondition, fault.CodeFile,
 			"the file %s cannot be written below the machine's directory; a part of its path may be a symlink that "+
 				"leads out of it, a mount, or not a directory", f.Path)
 	}
@@ -106,7 +108,7 @@ func outside(file string, mounts []runtime.Mount) error {
 	file = path.Clean("/" + file)
 	for _, m := range mounts {
 		if at := path.Clean("/" + m.Path); file == at || strings.HasPrefix(file, at+"/") {
-			return fault.New(fault.Precondition, "file",
+			return fault.New(fault.Precondition, fault.CodeFile,
 				"the file %s would lie in the volume that is mounted at %s: name a path outside of it", file, m.Path)
 		}
 	}
@@ -136,11 +138,12 @@ func placeMount(root *os.Root, m runtime.Mount, o *owner, spaced bool) error {
 		return err
 	}
 	if !filepath.IsAbs(m.Dir) {
-		return fault.New(fault.Invalid, "mount", "the directory of volume %s is %q, which is not absolute", m.Volume,
+		return fault.New(fault.Invalid, spec.CodeMount,
+			"the directory of volume %s is %q, which is not absolute", m.Volume,
 			m.Dir)
 	}
 	refuse := func(err error) error {
-		return fault.Wrap(err, fault.Precondition, "mount",
+		return fault.Wrap(err, fault.Precondition, spec.CodeMount,
 			"volume %s cannot be shown at %s; empty that path in the machine's directory, or mount elsewhere", m.Volume,
 			m.Path)
 	}

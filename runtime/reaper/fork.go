@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 	"github.com/soukhq/souk/runtime/reaper/space"
@@ -86,13 +87,13 @@ func (c *child) goThere(v *space.View) (err error) {
 	case c.space != nil:
 		c.spoiled = true
 		if err := space.Build(c.space); err != nil {
-			return fault.Wrap(err, fault.Precondition, "namespace",
+			return fault.Wrap(err, fault.Precondition, codeNamespace,
 				"volumes and files cannot be shown to the machine at their paths: %s", err)
 		}
 	case c.join != nil:
 		c.spoiled = v != nil
 		if err := v.Join(c.join); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "namespace", "the machine's view of files cannot be entered")
+			return fault.Wrap(err, fault.Unavailable, codeNamespace, "the machine's view of files cannot be entered")
 		}
 	}
 	if c.chosen {
@@ -124,7 +125,7 @@ func (r *Reaper) forkHere(c *child) error {
 	case c.group != nil:
 		f, err := c.group.OpenV2()
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "cgroup", "the cgroup of a machine cannot be opened")
+			return fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup, "the cgroup of a machine cannot be opened")
 		}
 		if f != nil {
 			defer f.Close()
@@ -157,16 +158,16 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 	}
 	if returned() {
 		// Nobody is registered for the process, so that it is only waited for.
-		return 0, fault.New(fault.Unavailable, "fork_stuck",
+		return 0, fault.New(fault.Unavailable, codeForkStuck,
 			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
 				"lies on a disk that does not answer", 2*r.forkPatience, c.path)
 	}
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-			return 0, fault.Wrap(err, fault.Unavailable, "fork", "this worker has no room for another process now")
+			return 0, fault.Wrap(err, fault.Unavailable, codeFork, "this worker has no room for another process now")
 		}
 		if c.into != nil && errors.Is(err, syscall.EPERM) && noTracing() {
-			return 0, fault.New(fault.Precondition, "ptrace",
+			return 0, fault.New(fault.Precondition, codePtrace,
 				"commands beside a machine need ptrace, which this worker's host rules out: set "+
 					"kernel.yama.ptrace_scope to 2 or less and boot, for it cannot be lowered")
 		}
@@ -197,7 +198,7 @@ func untilStopped(pid int) error {
 			continue
 		}
 		if err == nil && !ws.Stopped() {
-			return fault.New(fault.Unavailable, "fork", "process %d was ended before its program began", pid)
+			return fault.New(fault.Unavailable, codeFork, "process %d was ended before its program began", pid)
 		}
 		if err == nil {
 			err = unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL)
@@ -220,7 +221,7 @@ func (c *child) move(pid int) error {
 		moved = err
 	}
 	if moved != nil {
-		return fault.Wrap(moved, fault.Unavailable, "cgroup", "the command cannot be put beside its machine")
+		return fault.Wrap(moved, fault.Unavailable, runtime.CodeCgroup, "the command cannot be put beside its machine")
 	}
 	return nil
 }

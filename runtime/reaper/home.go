@@ -74,11 +74,11 @@ func (h home) check(was line, all map[string]*known) error {
 	for id, k := range all {
 		if k.life != nil && proc.Running(k.life.PID, k.life.Ticks) {
 			if was.Dir == h.dir {
-				return fault.New(fault.Precondition, "copied",
+				return fault.New(fault.Precondition, codeCopied,
 					"the directory %s was put back from a copy, and its machine %s still runs and would run twice; "+
 						"end what runs (kill %d) or boot the host before the copy is used", h.dir, id, k.life.PID)
 			}
-			return fault.New(fault.Precondition, "copied",
+			return fault.New(fault.Precondition, codeCopied,
 				"the directory %s is a copy of %s, whose machine %s still runs as process %d and would run twice; "+
 					"stop the machines there before the copy is used, or go on with the original", h.dir, was.Dir, id,
 				k.life.PID)

@@ -20,11 +20,13 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // program finds what argv names: with a slash it is a path (relative to dir), else it is looked for in env's PATH.
 func program(argv, env []string, dir string) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
-		return "", fault.New(fault.Invalid, "argv", "no program is named: give a command to run, like /bin/sh -c '...'")
+		return "", fault.New(fault.Invalid, runtime.CodeArgv,
+			"no program is named: give a command to run, like /bin/sh -c '...'")
 	}
 	for _, s := range argv {
 		if strings.ContainsRune(s, 0) {
-			return "", fault.New(fault.Invalid, "argv", "the command holds a zero byte, which no program can be given")
+			return "", fault.New(fault.Invalid, runtime.CodeArgv,
+				"the command holds a zero byte, which no program can be given")
 		}
 	}
 	name := argv[0]
@@ -99,10 +101,10 @@ func execFault(err error, name, dir string, o *owner) error {
 		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 			"%s is not a program for this worker (another architecture, or a script without a #! line)", name)
 	case errors.Is(err, syscall.EINVAL): // before the fork: the strings cannot be handed to the kernel
-		return fault.New(fault.Invalid, "argv",
+		return fault.New(fault.Invalid, runtime.CodeArgv,
 			"the command or the environment holds a zero byte, which no program can be given: encode the value")
 	case errors.Is(err, syscall.E2BIG):
-		return fault.New(fault.Invalid, "argv",
+		return fault.New(fault.Invalid, runtime.CodeArgv,
 			"the command and environment are larger than the kernel takes (about 2 MB): make them smaller, or use "+
 				"files")
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
@@ -113,7 +115,7 @@ func execFault(err error, name, dir string, o *owner) error {
 		}
 		return fault.New(fault.Precondition, runtime.CodeNotExecutable, "souk may not execute %s on this worker", name)
 	}
-	return fault.Wrap(err, fault.Unavailable, "fork", "the program %s cannot be started now", name)
+	return fault.Wrap(err, fault.Unavailable, codeFork, "the program %s cannot be started now", name)
 }
 
 // lookupUser gives whom a machine runs as: "", "name", "uid", "name:group", "uid:gid". nil is as souk runs.
@@ -135,7 +137,7 @@ func lookupUser(s string) (*owner, error) {
 			return nil, err
 		}
 	} else if o.uid < 0 {
-		return nil, fault.New(fault.Precondition, "user",
+		return nil, fault.New(fault.Precondition, runtime.CodeUser,
 			"the user %q does not exist on this worker: create it, or name another", name)
 	}
 	if group != "" {
@@ -147,7 +149,7 @@ func lookupUser(s string) (*owner, error) {
 		if me == o.uid && (group == "" || o.gid == os.Getegid()) {
 			return nil, nil
 		}
-		return nil, fault.New(fault.Precondition, "user",
+		return nil, fault.New(fault.Precondition, runtime.CodeUser,
 			"souk does not run as root here, so it cannot run a machine as user %q: run souk as root, or leave the "+
 				"user out", s)
 	}
@@ -158,7 +160,8 @@ func ids(u *user.User) (uid, gid int, groups []uint32, err error) {
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)
 	if err := errors.Join(err1, err2); err != nil {
-		return 0, 0, nil, fault.Wrap(err, fault.Precondition, "user", "the entry of user %q is damaged", u.Username)
+		return 0, 0, nil, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
+			"the entry of user %q is damaged", u.Username)
 	}
 	gs, err := u.GroupIds()
 	if err != nil {
@@ -179,7 +182,7 @@ func lookupGroup(name string) (int, error) {
 	}
 	n, err := strconv.ParseUint(id, 10, 31)
 	if err != nil {
-		return 0, fault.New(fault.Precondition, "user",
+		return 0, fault.New(fault.Precondition, runtime.CodeUser,
 			"the group %q does not exist on this worker: create it, or name another", name)
 	}
 	return int(n), nil

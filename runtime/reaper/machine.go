@@ -138,7 +138,7 @@ func (m *machine) endWatches() {
 func CheckID(id string) error {
 	odd := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 	if id == "" || len(id) > 64 || strings.ContainsFunc(id, odd) {
-		return fault.New(fault.Invalid, "machine_id",
+		return fault.New(fault.Invalid, runtime.CodeMachineID,
 			"%.80q is not a machine id: use 1 to 64 lower-case letters and digits", id)
 	}
 	return nil
@@ -164,7 +164,7 @@ func (r *Reaper) find(id string) (*machine, error) {
 	if m := r.machines[id]; m != nil {
 		return m, nil
 	}
-	return nil, fault.New(fault.NotFound, "unknown_machine",
+	return nil, fault.New(fault.NotFound, runtime.CodeUnknownMachine,
 		"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
@@ -175,7 +175,7 @@ func (r *Reaper) lock(m *machine) error {
 	defer r.mu.Unlock()
 	if m.gone {
 		m.op.Unlock()
-		return fault.New(fault.NotFound, "unknown_machine", "the machine %s has just been removed", m.id)
+		return fault.New(fault.NotFound, runtime.CodeUnknownMachine, "the machine %s has just been removed", m.id)
 	}
 	return nil
 }
@@ -190,7 +190,8 @@ func (r *Reaper) prepare(id string) error {
 	r.mu.Unlock()
 	uid, err := r.stock.mkdir(id)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be made", id)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the directory of machine %s cannot be made", id)
 	}
 	if there {
 		return nil
@@ -252,7 +253,7 @@ func (r *Reaper) record(n line, apply func()) error {
 	r.mu.Unlock()
 	r.compact.RUnlock()
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "lives",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLives,
 			"the reaper cannot write its file of lives; free space in %s", r.dir)
 	}
 	if full {
@@ -296,7 +297,7 @@ func (l *life) wait(d time.Duration) error {
 	case <-l.done:
 		return nil
 	case <-t.C:
-		return fault.New(fault.Unavailable, "unkillable",
+		return fault.New(fault.Unavailable, codeUnkillable,
 			"machine %s was sent SIGKILL %s ago and has not ended: it waits in the kernel, most often for a disk or "+
 				"a network file system", l.m.id, d)
 	}

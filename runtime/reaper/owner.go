@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/frame"
 	"github.com/soukhq/souk/runtime/reaper/space"
 	"github.com/soukhq/souk/runtime/reaper/users"
@@ -131,7 +132,7 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 		return o, err
 	}
 	if users.Is(o.uid) || users.Is(o.gid) {
-		return nil, fault.New(fault.Precondition, "user",
+		return nil, fault.New(fault.Precondition, runtime.CodeUser,
 			"the user %q is kept for a machine of this host: leave the user out, and the machine gets one of its own",
 			s.User)
 	}
@@ -140,7 +141,7 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 		privileged = privileged || g == 0
 	}
 	if privileged && !s.Root {
-		return nil, fault.New(fault.Precondition, "root",
+		return nil, fault.New(fault.Precondition, fault.CodeRoot,
 			"this worker runs no machine as root or in its group (user %q): leave the user out, name another with "+
 				"--user, or start souk there with --allow-root", s.User)
 	}
@@ -163,7 +164,8 @@ func (a *apart) letIn(m *machine, o *owner) error {
 	if a.view == nil {
 		for _, d := range []string{a.dir, machinesDir(a.dir)} {
 			if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
-				return fault.Wrap(err, fault.Unavailable, "directory", "the directory %s cannot be opened for user %d",
+				return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+					"the directory %s cannot be opened for user %d",
 					d, o.uid)
 			}
 		}
@@ -176,7 +178,8 @@ func (a *apart) letIn(m *machine, o *owner) error {
 		return err
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be closed to others",
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the directory of machine %s cannot be closed to others",
 			m.id)
 	}
 	m.owned = o.uid
@@ -203,7 +206,7 @@ func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
 		return nil, nil
 	}
 	if a.view == nil {
-		return nil, fault.New(fault.Precondition, "namespace",
+		return nil, fault.New(fault.Precondition, codeNamespace,
 			"this worker can make no mount namespace, so that volumes and files cannot be shown at their paths: run "+
 				"souk with CAP_SYS_ADMIN and a /run that can be written, or as a user other than root, where they are "+
 				"below the machine's directory")

@@ -80,7 +80,7 @@ func (c *conn) enter(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if most := places[op]; r.places[op] >= most {
-		return fault.New(fault.Exhausted, "connections", "%s; try again when some have ended", fullText(op, most))
+		return fault.New(fault.Exhausted, codeConnections, "%s; try again when some have ended", fullText(op, most))
 	}
 	c.leaveLocked()
 	c.op, r.conns[c] = op, true
@@ -155,7 +155,7 @@ func (c *conn) serve() {
 	}
 	_ = c.unix.SetReadDeadline(time.Time{})
 	if q.Hello.Version < frame.Oldest || q.Hello.Oldest > frame.Version {
-		c.fail(f.ID, fault.New(fault.Unavailable, "protocol",
+		c.fail(f.ID, fault.New(fault.Unavailable, runtime.CodeProtocol,
 			"the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
 			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
 		return
@@ -179,7 +179,7 @@ func (c *conn) serve() {
 	case frame.OpAttach:
 		c.attach(f.ID, &q)
 	default:
-		c.fail(f.ID, fault.New(fault.Invalid, "op", "a connection cannot begin with %q", q.Op))
+		c.fail(f.ID, fault.New(fault.Invalid, fault.CodeOp, "a connection cannot begin with %q", q.Op))
 	}
 }
 
@@ -347,7 +347,8 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 	case frame.OpResize:
 		return resize(r, q.Machine, q.Attempt, q.Limits)
 	}
-	return fault.New(fault.Unimplemented, "op", "this reaper does not know the request %q: it is older than souk", q.Op)
+	return fault.New(fault.Unimplemented, fault.CodeOp,
+		"this reaper does not know the request %q: it is older than souk", q.Op)
 }
 
 // watch tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.

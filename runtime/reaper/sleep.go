@@ -123,7 +123,8 @@ func save(r *Reaper, l *life) error {
 			err = os.MkdirAll(dir, 0o700)
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "directory", "the checkpoint of machine %s cannot be written", id)
+			return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+				"the checkpoint of machine %s cannot be written", id)
 		}
 		if err := r.record(line{Kind: lineSaving, Machine: id, Attempt: l.attempt, Frozen: true},
 			func() { l.rec.Sleep = saving }); err != nil {
@@ -177,7 +178,7 @@ func interrupt(r *Reaper, q *frame.Request) {
 
 // late is the error of what may be asked for again.
 func late(id string, why error) error {
-	return fault.Wrap(why, fault.Unavailable, "checkpoint", "machine %s is not suspended to disk yet", id)
+	return fault.Wrap(why, fault.Unavailable, codeCheckpoint, "machine %s is not suspended to disk yet", id)
 }
 
 // writePatience is how long the first byte of a checkpoint is waited for once there is a file for it. It takes
@@ -274,7 +275,7 @@ func settleCheckpoint(dir, id string, volumes bool) error {
 	}
 	err = errors.Join(err, syncPath(at), syncPath(filepath.Dir(at)), syncDisk(RootDir(dir, id)))
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "checkpoint", "the checkpoint of machine %s is not on the disk", id)
+		return fault.Wrap(err, fault.Unavailable, codeCheckpoint, "the checkpoint of machine %s is not on the disk", id)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte, t
 		return err
 	}
 	if attempt == 0 || s == nil {
-		return fault.New(fault.Invalid, "attempt", "a start of machine %s needs an attempt from 1 up", id)
+		return fault.New(fault.Invalid, runtime.CodeAttempt, "a start of machine %s needs an attempt from 1 up", id)
 	}
 	if err := r.lock(m); err != nil {
 		return err
@@ -61,11 +61,11 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 	ending := busy && l.ended && !l.sleeps()
 	r.mu.Unlock()
 	if attempt < seen {
-		return st, false, fault.New(fault.Conflict, "attempt_old",
+		return st, false, fault.New(fault.Conflict, runtime.CodeAttemptOld,
 			"attempt %d of machine %s is older than attempt %d, which was started already", attempt, m.id, seen)
 	}
 	if busy && attempt > l.attempt && !ending {
-		return st, false, fault.New(fault.Conflict, "attempt_running",
+		return st, false, fault.New(fault.Conflict, runtime.CodeAttemptRunning,
 			"attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
 	}
 	if ending {
@@ -79,7 +79,7 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 		return m.statusLocked(), true, nil
 	}
 	if len(m.exits) >= maxExits {
-		return st, false, fault.New(fault.Precondition, "exits",
+		return st, false, fault.New(fault.Precondition, codeExits,
 			"machine %s has %d exits that nobody has acknowledged: acknowledge them first", m.id, len(m.exits))
 	}
 	return st, false, nil
@@ -158,13 +158,15 @@ func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(),
 	if s.Attach && s.Terminal == nil { // what is shown on a terminal waits for who looks at it
 		if err := output.Expect(LogDir(r.dir, l.m.id)); err != nil {
 			_ = l.log.Close() // nothing was written
-			return ends, nil, fault.Wrap(err, fault.Unavailable, "log", "the output of machine %s cannot be kept for "+
-				"its reader", l.m.id)
+			return ends, nil, fault.Wrap(err, fault.Unavailable, fault.CodeLog,
+				"the output of machine %s cannot be kept for "+
+					"its reader", l.m.id)
 		}
 	}
 	if ends, closeEnds, err = openEnds(r, l, s); err != nil {
 		_ = l.log.Close() // nothing was written
-		return ends, nil, fault.Wrap(err, fault.Unavailable, "pipe", "the output of machine %s cannot be captured",
+		return ends, nil, fault.Wrap(err, fault.Unavailable, runtime.CodePipe,
+			"the output of machine %s cannot be captured",
 			l.m.id)
 	}
 	err = givePipes(l.owner, ends[:]...)
@@ -174,7 +176,8 @@ func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(),
 			take = r.slots.fresh
 		}
 		if l.slot, err = take(s.Limits); err != nil {
-			err = fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be set", l.m.id)
+			err = fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
+				"the limits of machine %s cannot be set", l.m.id)
 		} else {
 			l.rec.Group = l.slot.group.Name()
 			l.rec.BaseCPU, l.rec.BaseSlow = int64(l.slot.base.CPU), int64(l.slot.base.Throttled)

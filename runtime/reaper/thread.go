@@ -244,12 +244,12 @@ func (p *threads) fewer() {
 // make makes a thread where there is room for one.
 func (p *threads) make(settle func() error) (*parkedThread, error) {
 	if !p.fits() {
-		return nil, fault.New(fault.Unavailable, "fork", "this worker has no room for another process now")
+		return nil, fault.New(fault.Unavailable, codeFork, "this worker has no room for another process now")
 	}
 	defer p.fewer()
 	s, err := newThread(settle, &p.made)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "thread", "no thread can be made that starts machines")
+		return nil, fault.Wrap(err, fault.Unavailable, codeThread, "no thread can be made that starts machines")
 	}
 	return s, nil
 }

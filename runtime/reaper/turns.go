@@ -45,7 +45,7 @@ func (t *turns) take(q *frame.Request) (wait func() error, done func()) {
 		t.of[id] = l
 	case l.count >= maxTurns:
 		return func() error {
-			return fault.New(fault.Unavailable, "turns", "%d requests for machine %s wait for one that takes long",
+			return fault.New(fault.Unavailable, codeTurns, "%d requests for machine %s wait for one that takes long",
 				maxTurns, id)
 		}, func() {}
 	}

@@ -35,10 +35,10 @@ const quietPatience = 5 * time.Second
 // upgrade executes argv in the reaper's place. It returns only when that was not possible; then all is as before.
 func (r *Reaper) upgrade(argv []string) error {
 	if len(argv) == 0 {
-		return fault.New(fault.Invalid, "upgrade", "no program is named that the reaper should become")
+		return fault.New(fault.Invalid, fault.CodeUpgrade, "no program is named that the reaper should become")
 	}
 	if err := syscall.Access(argv[0], 1); err != nil { // X_OK
-		return fault.Wrap(err, fault.Precondition, "upgrade", "the reaper cannot become %s", argv[0])
+		return fault.Wrap(err, fault.Precondition, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
 	}
 	if err := r.quiet(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *Reaper) upgrade(argv []string) error {
 	fd, err := r.leave(lives)
 	if err != nil {
 		resume()
-		return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot be upgraded now")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot be upgraded now")
 	}
 	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
 	for i, kv := range env { // it may have been moved
@@ -70,7 +70,7 @@ func (r *Reaper) upgrade(argv []string) error {
 	_ = unix.Close(fd)
 	r.keepPipes(lives, true)
 	resume()
-	return fault.Wrap(err, fault.Unavailable, "upgrade", "the reaper cannot become %s", argv[0])
+	return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
 }
 
 // quiet takes the gate when no request is under way, no command runs and no life is being cleared away.
@@ -96,7 +96,7 @@ func (r *Reaper) quiet() error {
 		}
 		r.gate.Unlock()
 		if time.Now().After(deadline) {
-			return fault.New(fault.Unavailable, "busy",
+			return fault.New(fault.Unavailable, fault.CodeBusy,
 				"the reaper cannot be upgraded while %s: it is tried again with the next start of souk", busy)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
 func notRunning(id string) error {
-	return fault.New(fault.Precondition, "not_running", "machine %s does not run: start it first", id)
+	return fault.New(fault.Precondition, fault.CodeNotRunning, "machine %s does not run: start it first", id)
 }
 
 func suspendedFault(id string) error {
-	return fault.New(fault.Precondition, "paused",
+	return fault.New(fault.Precondition, fault.CodePaused,
 		"machine %s is suspended: resume it before a command is run in it", id)
 }
 
@@ -46,7 +47,7 @@ func (r *Reaper) running(id string) (*life, error) {
 // signal sends sig to the main process.
 func (r *Reaper) signal(id string, sig syscall.Signal) error {
 	if sig < 0 || sig > 64 {
-		return fault.New(fault.Invalid, "signal", "there is no signal %d: use 1 to 64", sig)
+		return fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
 	}
 	l, err := r.running(id)
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *Reaper) signal(id string, sig syscall.Signal) error {
 		return nil
 	}
 	if err := syscall.Kill(l.rec.PID, sig); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "signal", "signal %d cannot be sent to machine %s", sig, id)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeSignal, "signal %d cannot be sent to machine %s", sig, id)
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func freeze(r *Reaper, id string, on bool) error {
 			paused := l.rec.Paused
 			r.mu.Unlock()
 			_ = l.slot.group.Freeze(ctx, paused)
-			return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+			return fault.Wrap(err, fault.Unavailable, codeFreeze, "machine %s cannot be suspended or resumed now", id)
 		}
 	} else {
 		sig := syscall.SIGCONT
@@ -157,7 +158,8 @@ func freeze(r *Reaper, id string, on bool) error {
 		}
 		for _, pid := range r.pids(l) {
 			if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
-				return fault.Wrap(err, fault.Unavailable, "freeze", "machine %s cannot be suspended or resumed now", id)
+				return fault.Wrap(err, fault.Unavailable, codeFreeze,
+					"machine %s cannot be suspended or resumed now", id)
 			}
 		}
 	}
@@ -175,7 +177,7 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 		return err
 	}
 	if to == nil || to.CPUMilli <= 0 || to.MemoryMiB <= 0 {
-		return fault.New(fault.Invalid, "limits", "a resize of machine %s needs CPU and memory above 0", id)
+		return fault.New(fault.Invalid, runtime.CodeLimits, "a resize of machine %s needs CPU and memory above 0", id)
 	}
 	if err := r.lock(m); err != nil {
 		return err
@@ -198,7 +200,7 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	}
 	err = l.slot.group.Adjust(*to)
 	if used, is := errors.AsType[*cgroup.InUseError](err); is {
-		return fault.New(fault.Precondition, "memory_in_use",
+		return fault.New(fault.Precondition, codeMemoryInUse,
 			"machine %s uses %d MiB of memory and cannot be held to %d MiB; have it free some, "+
 				"or stop it first", id, used.UsedMiB, to.MemoryMiB)
 	}
@@ -206,7 +208,8 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	defer r.mu.Unlock()
 	if err != nil {
 		l.slot.limits = cgroup.Limits{} // not known: no other life is given this group
-		return fault.Wrap(err, fault.Unavailable, "cgroup", "the limits of machine %s cannot be changed now", id)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
+			"the limits of machine %s cannot be changed now", id)
 	}
 	if had := l.slot.limits; had != (cgroup.Limits{}) {
 		to.PIDs, to.Denied = had.PIDs, had.Denied
@@ -243,7 +246,8 @@ func (r *Reaper) remove(id string) error {
 	}
 	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id)),
 		os.RemoveAll(checkpointDir(r.dir, id))); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory", "the directory of machine %s cannot be removed", id)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
+			"the directory of machine %s cannot be removed", id)
 	}
 	if m != nil && m.uid != 0 {
 		r.apart.users.Give(m.uid)

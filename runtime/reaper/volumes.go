@@ -35,7 +35,7 @@ func openVolumes(s *frame.Start) (held, error) {
 func noFile(s *frame.Start) error {
 	for _, m := range s.Mounts {
 		if st, err := os.Lstat(m.Dir); err == nil && st.Mode().IsRegular() {
-			return fault.New(fault.Precondition, "volume", "volume %s is a file system of its own, which souk "+
+			return fault.New(fault.Precondition, fault.CodeVolume, "volume %s is a file system of its own, which souk "+
 				"can mount as root only: run souk as root", m.Volume)
 		}
 	}
@@ -67,7 +67,7 @@ func (r *Reaper) giveVolumes(all held, s *frame.Start, o *owner) error {
 	ids := users.Numbers(o.uid)
 	ns, err := r.namespaces.of(ids)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "volume", "volumes cannot be shown to the machine's user")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "volumes cannot be shown to the machine's user")
 	}
 	defer ns.Close()
 	for _, v := range all {

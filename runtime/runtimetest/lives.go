@@ -105,7 +105,7 @@ func testNames(h *harness) {
 	}
 	err := h.rt.CanRun("no such/image at all", "")
 	h.want(err, fault.Invalid)
-	if fault.CodeOf(err) != "image" {
+	if fault.CodeOf(err) != machine.CodeImage {
 		h.Errorf("code %q, want image", fault.CodeOf(err))
 	}
 }
@@ -421,7 +421,7 @@ func testResize(h *harness) {
 	h.ok(h.rt.Kill(h.ctx(), "m"))
 	h.exitOf("m", 1)
 	err := r.Resize(h.ctx(), of(1, 500, 64))
-	if h.want(err, fault.Precondition); fault.CodeOf(err) != "not_running" {
+	if h.want(err, fault.Precondition); fault.CodeOf(err) != fault.CodeNotRunning {
 		h.Errorf("of one that has ended: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func openAttemptLog(dir string, write journal.Writing,
 }
 
 func (g *attemptLog) fault(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "given", "the file %s of tasks that were given out cannot be used",
+	return fault.Wrap(err, fault.Unavailable, codeGiven, "the file %s of tasks that were given out cannot be used",
 		g.path)
 }
 

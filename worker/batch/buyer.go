@@ -107,7 +107,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
 		if err := o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "boot", Value: raw}}); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "journal", "the journal of jobs cannot be written")
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeJournal, "the journal of jobs cannot be written")
 		}
 	}
 	return b, nil
@@ -187,7 +187,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 			b.drain(f, time.Now())
 		case err := <-b.saved:
 			if err != nil {
-				return fault.Wrap(err, fault.Unavailable, "journal",
+				return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
 					"jobs stop, because their journal cannot be written")
 			}
 			b.busy = false
@@ -336,12 +336,12 @@ func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error 
 }
 
 func gone(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "stopped",
+	return fault.Wrap(err, fault.Unavailable, fault.CodeStopped,
 		"souk is ending, so jobs are not served any more; try again when it is back")
 }
 
 func late(ctx context.Context) error {
-	return fault.Wrap(ctx.Err(), fault.Timeout, "deadline", "there was no answer in the time given")
+	return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "there was no answer in the time given")
 }
 
 // changes wakes those who wait for a job.

@@ -19,6 +19,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// The codes of this package's errors.
+const (
+	codeGiven  fault.Code = "given"  // the file of tasks given out cannot be used
+	codeOutput fault.Code = "output" // the output of the task is not kept
+)
+
 // Bounds of what is kept of tasks' output, in bytes of files. A job that has ended gives up what it has, the oldest
 // first, where its namespace or all have as much as they may; what finds no room even so is dropped, and who asks for
 // it is told. A namespace has as much as eight jobs can, and half of all, so that it leaves others room.
@@ -57,7 +63,8 @@ type outputFile struct {
 // openOutputs makes the directory. What is in it is counted by restore.
 func openOutputs(dir string) (*outputs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "dir", "the directory %s of jobs' output cannot be made", dir)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeDir,
+			"the directory %s of jobs' output cannot be made", dir)
 	}
 	return &outputs{dir: dir, of: map[string]*outputFile{}, space: map[string]int64{},
 		open: map[string]*outputFile{}}, nil
@@ -67,7 +74,8 @@ func openOutputs(dir string) (*outputs, error) {
 func (o *outputs) restore(list []jobs.Job) error {
 	sizes, err := o.sizes()
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "dir", "the directory %s of jobs' output cannot be read", o.dir)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
+			"the directory %s of jobs' output cannot be read", o.dir)
 	}
 	var ended []jobs.Job
 	for i := range list {
@@ -85,8 +93,9 @@ func (o *outputs) restore(list []jobs.Job) error {
 	}
 	for job := range sizes {
 		if err := os.Remove(o.path(job)); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "dir", "the output of job %s, which is kept no longer, cannot "+
-				"be removed", job)
+			return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
+				"the output of job %s, which is kept no longer, cannot "+
+					"be removed", job)
 		}
 	}
 	return nil
@@ -234,9 +243,9 @@ func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.
 	switch {
 	case r.Bytes > 0:
 	case r.Cut:
-		return fault.New(fault.NotFound, "output", "the output of this task was not kept: of one job %d MiB are kept, "+
-			"of a namespace's %d, of all %d, and no more than the disk takes", maxJobOutput>>20, maxNamespaceOutput>>20,
-			maxAllOutput>>20)
+		return fault.New(fault.NotFound, codeOutput,
+			"the output of this task was not kept: of one job %d MiB are kept, of a namespace's %d, of all %d, "+
+				"and no more than the disk takes", maxJobOutput>>20, maxNamespaceOutput>>20, maxAllOutput>>20)
 	default:
 		return nil
 	}
@@ -244,7 +253,7 @@ func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.
 	dropped := o.of[job] == nil || o.of[job].dropped
 	o.mu.Unlock()
 	if dropped {
-		return fault.New(fault.NotFound, "output", "the output of job %s is kept no longer; it made room for newer "+
+		return fault.New(fault.NotFound, codeOutput, "the output of job %s is kept no longer; it made room for newer "+
 			"output, as of a namespace's jobs %d MiB are kept, and of all %d", job, maxNamespaceOutput>>20,
 			maxAllOutput>>20)
 	}
@@ -256,10 +265,10 @@ func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
-		return fault.Wrap(err, fault.Unavailable, "output",
+		return fault.Wrap(err, fault.Unavailable, codeOutput,
 			"the output of this task is not there any more; the host went down before it was on disk")
 	case err != nil:
-		return fault.Wrap(err, fault.Unavailable, "output", "the output of job %s cannot be read", job)
+		return fault.Wrap(err, fault.Unavailable, codeOutput, "the output of job %s cannot be read", job)
 	}
 	lines := bytes.SplitAfter(raw, []byte("\n"))
 	lines = lines[:len(lines)-1] // what is behind the last newline is nothing
@@ -269,7 +278,7 @@ func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.
 	for _, b := range lines {
 		var l machine.LogLine
 		if err := json.Unmarshal(b, &l); err != nil {
-			return fault.Wrap(err, fault.Internal, "output", "the output of job %s is damaged", job)
+			return fault.Wrap(err, fault.Internal, codeOutput, "the output of job %s is damaged", job)
 		}
 		if err := emit(l); err != nil {
 			return err

@@ -99,7 +99,7 @@ func (c *Checker) get(ctx context.Context, conn net.Conn, m *machine.Machine, h 
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // the status has been said, and counts
 		return answer{resp.StatusCode, resp.Header.Get("Location"), body}, nil
 	}
-	return answer{}, fault.New(fault.Unavailable, "check", "it answers with nothing but interim statuses")
+	return answer{}, fault.New(fault.Unavailable, fault.CodeCheck, "it answers with nothing but interim statuses")
 }
 
 // request makes the request of a check.

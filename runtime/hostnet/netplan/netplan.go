@@ -62,7 +62,10 @@ func (n *Network) Nameserver() (none netip.Addr) {
 
 // Check refuses what cannot be made.
 func (n *Network) Check() error {
-	bad := func(format string, args ...any) error { return fault.New(fault.Invalid, "network", format, args...) }
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, fault.CodeNetwork,
+			format, args...)
+	}
 	switch {
 	case n.Cluster.Bits() != 48 || !n.Cluster.Addr().Is6():
 		return bad("the cluster's addresses are an IPv6 /48, not %s", n.Cluster)

@@ -20,6 +20,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	CodeImageBlob    fault.Code = "image_blob"    // the blob is not in the store
+	CodeImageDamaged fault.Code = "image_damaged" // the image is damaged on disk
+)
+
 // Dir is a directory of blobs. Several processes may use it at once; who writes a blob holds its lock.
 type Dir struct{ whole, partial string }
 
@@ -37,7 +43,7 @@ func Open(root string) (*Dir, error) {
 // Check refuses digests that are not of SHA-256, for they would be paths of something else.
 func Check(h v1.Hash) error {
 	if raw, err := hex.DecodeString(h.Hex); h.Algorithm != "sha256" || err != nil || len(raw) != sha256.Size {
-		return fault.New(fault.Unimplemented, "image_digest",
+		return fault.New(fault.Unimplemented, fault.CodeImageDigest,
 			"the digest %s is not one that souk can verify; it takes \"sha256:\" and 64 hexadecimal digits", h)
 	}
 	return nil
@@ -75,7 +81,7 @@ func (d *Dir) Read(h v1.Hash, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(raw)) > most {
-		return nil, fault.New(fault.Invalid, "image_size",
+		return nil, fault.New(fault.Invalid, fault.CodeImageSize,
 			"the document %s has more than %d bytes, which no manifest or config of an image needs", h, most)
 	}
 	return raw, nil
@@ -97,7 +103,8 @@ func (d *Dir) Open(h v1.Hash) (*Reader, error) {
 	}
 	f, err := os.Open(d.Path(h))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "image_blob", "the blob %s is not in this store; pull the image again", h)
+		return nil, fault.New(fault.NotFound, CodeImageBlob,
+			"the blob %s is not in this store; pull the image again", h)
 	}
 	if err != nil {
 		return nil, Disk(err, "open the blob %s", h)
@@ -136,7 +143,7 @@ func (r *Reader) Close() error { return r.f.Close() }
 
 // Damaged is the error for a blob whose bytes changed on disk.
 func Damaged(want, have v1.Hash) *fault.Error {
-	return fault.New(fault.Unavailable, "image_damaged",
+	return fault.New(fault.Unavailable, CodeImageDamaged,
 		"the blob %s is damaged on disk: its bytes have the digest %s; pull or load the image again", want, have)
 }
 
@@ -201,12 +208,12 @@ func SyncDir(dir string) error {
 func Disk(err error, format string, args ...any) *fault.Error {
 	what := fmt.Sprintf(format, args...)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return &fault.Error{Kind: fault.Exhausted, Code: "image_disk", Scope: fault.ScopeHost, Resource: "disk",
+		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeImageDisk, Scope: fault.ScopeHost, Resource: "disk",
 			Text: fmt.Sprintf("the disk of the images is full, so souk cannot %s; remove images or give it more "+
 				"disk", what),
 			Err: err}
 	}
-	return fault.Wrap(err, fault.Unavailable, "image_disk", "cannot %s", what)
+	return fault.Wrap(err, fault.Unavailable, fault.CodeImageDisk, "cannot %s", what)
 }
 
 func sumOf(h hash.Hash) v1.Hash {

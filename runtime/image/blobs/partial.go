@@ -56,7 +56,7 @@ func (p *Partial) Resumed() bool { return p.resumed > 0 }
 // Write writes on. More than the size is refused.
 func (p *Partial) Write(b []byte) (int, error) {
 	if p.offset+int64(len(b)) > p.size {
-		return 0, fault.New(fault.Invalid, "image_size",
+		return 0, fault.New(fault.Invalid, fault.CodeImageSize,
 			"the blob %s is longer than the %d bytes that its manifest says", p.want, p.size)
 	}
 	n, err := p.f.Write(b)
@@ -88,14 +88,14 @@ func (p *Partial) Reset() error {
 // Commit makes it a blob if it has the size and the digest; if not, it begins again with nothing and says so.
 func (p *Partial) Commit() error {
 	if p.offset != p.size {
-		return fault.New(fault.Unavailable, "image_cut",
+		return fault.New(fault.Unavailable, fault.CodeImageCut,
 			"the blob %s has %d bytes, and only %d came; pull again, which goes on there", p.want, p.size, p.offset)
 	}
 	if have := sumOf(p.sum); have != p.want {
 		if err := p.Reset(); err != nil {
 			return err
 		}
-		return fault.New(fault.Invalid, "image_digest",
+		return fault.New(fault.Invalid, fault.CodeImageDigest,
 			"what came as the blob %s has the digest %s: it was changed or mixed up on the way; nothing of it was kept",
 			p.want, have)
 	}

@@ -54,7 +54,7 @@ func Decompress(r io.Reader) (io.ReadCloser, Compression, error) {
 }
 
 func damaged(err error) error {
-	return fault.Wrap(err, fault.Invalid, "image_layer", "a layer cannot be decompressed; build or push the image "+
+	return fault.Wrap(err, fault.Invalid, CodeImageLayer, "a layer cannot be decompressed; build or push the image "+
 		"again")
 }
 

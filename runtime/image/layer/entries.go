@@ -125,7 +125,7 @@ func (u *unpacker) chown(fd int, h *tar.Header) error {
 		return nil
 	}
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
-		return fault.Wrap(err, fault.Precondition, "image_owner",
+		return fault.Wrap(err, fault.Precondition, codeImageOwner,
 			"a layer has %q, which belongs to the user %d and the group %d; this process cannot give it to them",
 			fault.Clip(h.Name, 200), h.Uid, h.Gid)
 	}
@@ -501,7 +501,7 @@ func onDisk(err error, format string, args ...any) error {
 	if f, ours := errors.AsType[*fault.Error](err); ours {
 		return f
 	}
-	e := fault.Wrap(err, fault.Unavailable, "image_disk", "a layer was not unpacked: souk cannot %s",
+	e := fault.Wrap(err, fault.Unavailable, fault.CodeImageDisk, "a layer was not unpacked: souk cannot %s",
 		fmt.Sprintf(format, args...))
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		e.Kind, e.Scope, e.Resource = fault.Exhausted, fault.ScopeHost, "disk"

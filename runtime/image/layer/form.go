@@ -38,7 +38,7 @@ func Probe(dir string) (Form, error) {
 			}
 		}
 	}
-	return f, fault.New(fault.Precondition, "image_overlay",
+	return f, fault.New(fault.Precondition, codeImageOverlay,
 		"the file system of %s cannot hold what overlayfs needs (extended attributes, whiteouts); put the images on "+
 			"ext4, xfs or btrfs, or have them flattened", dir)
 }

@@ -46,7 +46,7 @@ type meter struct {
 
 func (m *meter) Read(p []byte) (int, error) {
 	if m.ctx.Err() != nil {
-		return 0, fault.Wrap(m.ctx.Err(), fault.Timeout, "image_canceled", "unpacking was given up")
+		return 0, fault.Wrap(m.ctx.Err(), fault.Timeout, fault.CodeImageCanceled, "unpacking was given up")
 	}
 	n, err := m.r.Read(p)
 	m.n += int64(n)
@@ -60,7 +60,7 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 func tooLarge(why string, args ...any) error {
-	e := fault.New(fault.Invalid, "image_limit", why, args...)
+	e := fault.New(fault.Invalid, codeImageLimit, why, args...)
 	e.Text = "a layer is larger than this host allows: " + e.Text + "; if it should be, raise the limit"
 	return e
 }

@@ -162,13 +162,13 @@ func unreadable(err error) error {
 	if f, ours := errors.AsType[*fault.Error](err); ours {
 		return f
 	}
-	return fault.Wrap(err, fault.Invalid, "image_layer",
+	return fault.Wrap(err, fault.Invalid, CodeImageLayer,
 		"a layer is not a tar, or breaks off; build or push the image again")
 }
 
 // refuse is the error for an entry that no layer may have.
 func refuse(name, why string, args ...any) error {
-	return fault.New(fault.Invalid, "image_entry", "a layer has the entry %q, %s; nothing of it was kept",
+	return fault.New(fault.Invalid, codeImageEntry, "a layer has the entry %q, %s; nothing of it was kept",
 		fault.Clip(name, 200), fmt.Sprintf(why, args...))
 }
 

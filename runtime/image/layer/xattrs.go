@@ -32,7 +32,7 @@ func (u *unpacker) setXattrs(fd int, h *tar.Header) error {
 		}
 		err := unix.Fsetxattr(fd, name, []byte(value), 0)
 		if errors.Is(err, unix.ENOTSUP) {
-			return fault.New(fault.Precondition, "image_xattr",
+			return fault.New(fault.Precondition, codeImageXattr,
 				"a layer has %q with the extended attribute %q, which the file system of the images does not keep; "+
 					"put "+
 					"them on ext4, xfs or btrfs", fault.Clip(h.Name, 200), fault.Clip(name, 100))

@@ -104,7 +104,7 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 		_ = a.body.Close()
 		to, err := url.Parse(a.header.Get("Location"))
 		if err != nil || hops == redirects {
-			return nil, fault.New(fault.Unavailable, "registry_redirect",
+			return nil, fault.New(fault.Unavailable, codeRegistryRedirect,
 				"the registry %s redirects without an end when asked for %s; ask its operator", q.name, q.what)
 		}
 		from, _ := url.Parse(at)
@@ -125,7 +125,7 @@ func (q question) mayFollow(to *url.URL) error {
 	if to.Scheme == "https" || to.Scheme == "http" && q.plain() {
 		return nil
 	}
-	return fault.New(fault.Denied, "registry_reach",
+	return fault.New(fault.Denied, codeRegistryReach,
 		"the registry %s sent souk from TLS to %s://%s for %s; it was not asked", q.name, to.Scheme, to.Host, q.what)
 }
 
@@ -134,7 +134,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, q question, r *h
 	error) {
 	to, err := url.Parse(at)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "registry", "the registry %s is not an address", q.name)
+		return nil, fault.Wrap(err, fault.Invalid, codeRegistry, "the registry %s is not an address", q.name)
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(c.o.Idle, func() { cancel(errIdle) })
@@ -187,28 +187,28 @@ func (c *Client) broken(ctx, within context.Context, q question, err error) erro
 	var f *fault.Error
 	switch {
 	case errors.Is(context.Cause(ctx), errSlow):
-		return fault.New(fault.Timeout, "registry_slow",
+		return fault.New(fault.Timeout, fault.CodeRegistrySlow,
 			"the registry %s sends %s so slowly that it was given up; try again later, or configure a mirror",
 			q.name, q.what)
 	case ctx.Err() != nil:
-		return fault.Wrap(ctx.Err(), fault.Timeout, "image_canceled", "getting %s was given up", q.what)
+		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeImageCanceled, "getting %s was given up", q.what)
 	case errors.Is(context.Cause(within), errIdle):
-		return fault.New(fault.Timeout, "registry_hangs",
+		return fault.New(fault.Timeout, codeRegistryHangs,
 			"the registry %s sent nothing for %s while asked for %s; try again, or configure a "+
 				"mirror", q.name, c.o.Idle,
 			q.what)
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return fault.New(fault.Unavailable, "registry_plain",
+		return fault.New(fault.Unavailable, codeRegistryPlain,
 			"the registry %s speaks plain HTTP, and was asked for %s by HTTPS; give it a certificate, or start souk "+
 				"with --mirror %s=http://%s", q.name, q.what, q.name, q.name)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.New(fault.Unavailable, "image_cut",
+		return fault.New(fault.Unavailable, fault.CodeImageCut,
 			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
 	}
 	// The cause is part of the sentence: behind an API that is all its reader has.
-	return fault.New(fault.Unavailable, "registry_unreachable",
+	return fault.New(fault.Unavailable, codeRegistryUnreachable,
 		"the registry %s cannot be reached for %s (%s); see that its name is right and that it runs, or load the "+
 			"image from a file",
 		q.name, q.what, fault.Clip(causeOf(err), 200))
@@ -227,31 +227,32 @@ func (q question) refused(a *answer, credentials bool) error {
 	said := saidBy(a)
 	switch s := a.status; {
 	case s == http.StatusUnauthorized && !credentials:
-		return fault.New(fault.Denied, "registry_login",
+		return fault.New(fault.Denied, codeRegistryLogin,
 			"the registry %s wants credentials for %s, and none are configured for it (or there is no such image)%s",
 			q.name, q.what, said)
 	case s == http.StatusUnauthorized:
-		return fault.New(fault.Denied, "registry_login",
+		return fault.New(fault.Denied, codeRegistryLogin,
 			"the registry %s does not take the credentials that are configured for %s (or there is no such image)%s",
 			q.name, q.what, said)
 	case s == http.StatusForbidden:
-		return fault.New(fault.Denied, "registry_forbidden",
+		return fault.New(fault.Denied, codeRegistryForbidden,
 			"the registry %s forbids %s to whom the configured credentials belong%s", q.name, q.what, said)
 	case s == http.StatusNotFound:
-		return fault.New(fault.NotFound, "image_unknown", "the registry %s does not have %s%s", q.name, q.what, said)
+		return fault.New(fault.NotFound, fault.CodeImageUnknown,
+			"the registry %s does not have %s%s", q.name, q.what, said)
 	case s == http.StatusTooManyRequests:
-		e := fault.New(fault.Unavailable, "registry_busy",
+		e := fault.New(fault.Unavailable, codeRegistryBusy,
 			"the registry %s has had too many requests to give %s now%s; try again later, or configure a mirror",
 			q.name, q.what, said)
 		e.RetryAfter = retryAfter(a.header, time.Now())
 		return e
 	case s >= 500:
-		e := fault.New(fault.Unavailable, "registry_failed",
+		e := fault.New(fault.Unavailable, codeRegistryFailed,
 			"the registry %s answered %d when asked for %s%s; try again later", q.name, s, q.what, said)
 		e.RetryAfter = retryAfter(a.header, time.Now())
 		return e
 	default:
-		return fault.New(fault.Invalid, "registry_answer",
+		return fault.New(fault.Invalid, codeRegistryAnswer,
 			"the registry %s answered %d when asked for %s%s; is it a registry of images?", q.name, s, q.what, said)
 	}
 }
@@ -306,7 +307,7 @@ func (c *Client) document(ctx context.Context, q question, most int64) (*Documen
 		return nil, err
 	}
 	if int64(len(raw)) > most {
-		return nil, fault.New(fault.Invalid, "image_size",
+		return nil, fault.New(fault.Invalid, fault.CodeImageSize,
 			"the registry %s sent more than %d bytes as the manifest of %s; no manifest is that "+
 				"long", q.name, most, q.what)
 	}

@@ -49,7 +49,7 @@ func (c *Client) authorize(ctx context.Context, q question, by netip.Addr, chall
 	}
 	if basic := keys.basic(); wantsBasic && basic != "" {
 		if q.plain() && !isLoopback(q.host) {
-			return "", fault.New(fault.Denied, "registry_login",
+			return "", fault.New(fault.Denied, codeRegistryLogin,
 				"the registry %s wants a password without TLS; souk sends none in clear", q.name)
 		}
 		return basic, nil
@@ -71,7 +71,7 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 	defer cancel()
 	realm, err := url.Parse(p["realm"])
 	if err != nil || realm.Host == "" {
-		return "", fault.New(fault.Invalid, "registry_answer",
+		return "", fault.New(fault.Invalid, codeRegistryAnswer,
 			"the registry %s names no place that gives tokens for %s; ask its operator", q.name, q.what)
 	}
 	if err := q.mayFollow(realm); err != nil {
@@ -103,7 +103,7 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 	defer a.body.Close()
 	if a.status != http.StatusOK {
 		if a.status >= 300 && a.status < 400 {
-			return "", fault.New(fault.Denied, "registry_reach",
+			return "", fault.New(fault.Denied, codeRegistryReach,
 				"the place that gives tokens for the registry %s redirects; it was not followed with "+
 					"credentials", q.name)
 		}
@@ -118,7 +118,7 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 		return "", err
 	}
 	if err := json.Unmarshal(raw, &doc); err != nil || doc.Token == "" && doc.AccessToken == "" {
-		return "", fault.New(fault.Unavailable, "registry_answer",
+		return "", fault.New(fault.Unavailable, codeRegistryAnswer,
 			"%s, which gives tokens for the registry %s, gave none; try again later", realm.Host, q.name)
 	}
 	if doc.Token == "" {
@@ -151,7 +151,7 @@ func parameters(s string) map[string]string {
 func DockerConfig(path string) (func(registry string) (Credentials, error), error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "registry_login", "the credentials in %s cannot be read", path)
+		return nil, fault.Wrap(err, fault.Unavailable, codeRegistryLogin, "the credentials in %s cannot be read", path)
 	}
 	var doc struct {
 		Auths map[string]struct {
@@ -161,7 +161,7 @@ func DockerConfig(path string) (func(registry string) (Credentials, error), erro
 		CredHelpers map[string]string `json:"credHelpers"`
 	}
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, fault.New(fault.Invalid, "registry_login",
+		return nil, fault.New(fault.Invalid, codeRegistryLogin,
 			"%s is not a config of docker's: it is not JSON of that form; write it with \"docker login\"", path)
 	}
 	known, helpers := map[string]Credentials{}, map[string]string{}
@@ -172,7 +172,7 @@ func DockerConfig(path string) (func(registry string) (Credentials, error), erro
 			pair, err := base64.StdEncoding.DecodeString(a.Auth)
 			name, password, ok := strings.Cut(string(pair), ":")
 			if err != nil || !ok {
-				return nil, fault.New(fault.Invalid, "registry_login",
+				return nil, fault.New(fault.Invalid, codeRegistryLogin,
 					"the credentials of %s in %s are not NAME:PASSWORD in base64; log in again", at, path)
 			}
 			k.Username, k.Password = name, strings.TrimRight(password, "\x00")
@@ -185,7 +185,7 @@ func DockerConfig(path string) (func(registry string) (Credentials, error), erro
 	return func(registry string) (Credentials, error) {
 		k := known[configHost(registry)]
 		if program := helpers[configHost(registry)]; k == (Credentials{}) && program != "" {
-			return k, fault.New(fault.Unimplemented, "registry_login",
+			return k, fault.New(fault.Unimplemented, codeRegistryLogin,
 				"%s leaves the credentials of %s to the program %s, which souk does not run; write them into "+
 					"auths", path,
 				registry, fault.Clip(program, 100))

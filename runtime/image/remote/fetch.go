@@ -37,7 +37,7 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 			}
 			resumed := to.Resumed()
 			err := to.Commit()
-			if fault.CodeOf(err) != "image_digest" || !resumed {
+			if fault.CodeOf(err) != fault.CodeImageDigest || !resumed {
 				return false, err
 			}
 			// What was on disk may have been the wrong part. So once without it.
@@ -65,7 +65,7 @@ func (c *Client) stream(ctx context.Context, q question, size int64, to Sink) er
 	}
 	a, err := c.ask(ctx, q)
 	if err != nil {
-		if fault.CodeOf(err) == "registry_answer" && q.from > 0 { // 416, say: it does not do ranges
+		if fault.CodeOf(err) == codeRegistryAnswer && q.from > 0 { // 416, say: it does not do ranges
 			if err := to.Reset(); err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func (c *Client) stream(ctx context.Context, q question, size int64, to Sink) er
 			if err := to.Reset(); err != nil { // and the next attempt asks for all of it
 				return err
 			}
-			return fault.New(fault.Unavailable, "image_cut",
+			return fault.New(fault.Unavailable, fault.CodeImageCut,
 				"the registry %s was asked for %s from byte %d on and sent %q; it is asked for all of "+
 					"it", q.name, q.what,
 				q.from, got)
@@ -95,7 +95,7 @@ func (c *Client) stream(ctx context.Context, q question, size int64, to Sink) er
 		return err
 	}
 	if to.Offset() < size {
-		return fault.New(fault.Unavailable, "image_cut",
+		return fault.New(fault.Unavailable, fault.CodeImageCut,
 			"the registry %s sent %d of the %d bytes of %s; pull again, which goes on "+
 				"there", q.name, to.Offset(), size, q.what)
 	}

@@ -153,11 +153,11 @@ func (g *guard) judge(a netip.Addr, to string, literal bool) error {
 		return nil
 	}
 	if g.limit == nil {
-		return fault.New(fault.Denied, "registry_reach",
+		return fault.New(fault.Denied, codeRegistryReach,
 			"the registry's name resolves to %s, where no registry is but a link's or a cloud's own services; it was "+
 				"not asked", to)
 	}
-	return fault.New(fault.Denied, "registry_reach",
+	return fault.New(fault.Denied, codeRegistryReach,
 		"the registry sent souk to %s, which is not as public as the registry itself; it was not asked", to)
 }
 

@@ -204,7 +204,7 @@ func (c *Client) each(ctx context.Context, ref machine.ImageRef, try func(endpoi
 		switch f := fault.As(err); {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil, f.Code == "image_disk":
+		case ctx.Err() != nil, f.Code == fault.CodeImageDisk:
 			return err
 		case e.mirror:
 			mirrors = append(mirrors, fmt.Sprintf("%s (%v)", e.name, err))
@@ -230,8 +230,8 @@ func (c *Client) repeat(ctx context.Context, do func() (progress bool, err error
 			tries = 0
 		}
 		f := fault.As(err)
-		passes := f.Kind == fault.Unavailable && f.Code != "image_disk" ||
-			f.Kind == fault.Timeout && f.Code != "registry_slow" // it would trickle again
+		passes := f.Kind == fault.Unavailable && f.Code != fault.CodeImageDisk ||
+			f.Kind == fault.Timeout && f.Code != fault.CodeRegistrySlow // it would trickle again
 		if tries++; ctx.Err() != nil || !passes || tries >= attempts || all >= reconnects ||
 			f.RetryAfter > longestWait {
 			return err

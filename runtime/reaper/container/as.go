@@ -66,13 +66,13 @@ func begins(root, dir string) error {
 		return fault.Wrap(err, fault.Precondition, runtime.CodeNotExecutable,
 			"no command can begin in %s: the links there lead nowhere", dir)
 	case err != nil:
-		return fault.Wrap(err, fault.Unavailable, "directory",
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the directory %s of the container cannot be opened", dir)
 	}
 	defer f.Close()
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "directory",
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the directory %s of the container cannot be looked at", dir)
 	}
 	if st.Type == unix.PROC_SUPER_MAGIC {

@@ -25,7 +25,8 @@ const consolePatience = 5 * time.Second
 func (s Store) console(size machine.WindowSize, begin func(at string) error) (*os.File, error) {
 	dir, err := os.MkdirTemp(s.Dir, "console-")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "terminal", "this worker has no terminal for the command now")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeTerminal,
+			"this worker has no terminal for the command now")
 	}
 	defer os.RemoveAll(dir)
 	at := filepath.Join(dir, "s") // short: the runtime opens it by this name
@@ -58,7 +59,7 @@ func (s Store) console(size machine.WindowSize, begin func(at string) error) (*o
 	}
 	t := <-sent
 	if t.err != nil {
-		return nil, fault.Wrap(t.err, fault.Unavailable, "terminal",
+		return nil, fault.Wrap(t.err, fault.Unavailable, fault.CodeTerminal,
 			"the container runtime gave the command no terminal")
 	}
 	return t.near, nil

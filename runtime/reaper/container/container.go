@@ -51,7 +51,8 @@ func (s Store) Open() error {
 		}
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Precondition, "containers", "%s cannot be made, which containers need", s.Dir)
+		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers,
+			"%s cannot be made, which containers need", s.Dir)
 	}
 	return os.Setenv("XDG_RUNTIME_DIR", s.Dir) // where go-runc writes processes, with their environment
 }
@@ -190,7 +191,8 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 		err = os.WriteFile(filepath.Join(s.bundle(p.Name.ID), configFile), raw, 0o600)
 	}
 	if err != nil {
-		return 0, nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described",
+		return 0, nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
+			"the container %s cannot be described",
 			p.Name.ID)
 	}
 	e, bundle := s.engine(p.Name), s.bundle(p.Name.ID)
@@ -221,7 +223,8 @@ func (s Store) Start(ctx context.Context, n Name) error {
 func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files engine.Files,
 	t *machine.Terminal) (c engine.Command, near *os.File, err error) {
 	if len(argv) == 0 || argv[0] == "" {
-		return c, nil, fault.New(fault.Invalid, "argv", "no command is named that should be run in container %s", n.ID)
+		return c, nil, fault.New(fault.Invalid, runtime.CodeArgv,
+			"no command is named that should be run in container %s", n.ID)
 	}
 	var full specs.Spec
 	raw, err := os.ReadFile(filepath.Join(s.bundle(n.ID), configFile))
@@ -229,7 +232,8 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 		err = json.Unmarshal(raw, &full)
 	}
 	if err != nil || full.Process == nil {
-		return c, nil, fault.Wrap(err, fault.Unavailable, "containers", "what container %s runs as cannot be read",
+		return c, nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
+			"what container %s runs as cannot be read",
 			n.ID)
 	}
 	p := spec.Command(full.Process, argv, t)
@@ -247,7 +251,7 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 			return c, nil, fault.Wrap(
 				err,
 				fault.Unavailable,
-				"terminal",
+				fault.CodeTerminal,
 				"this worker has no terminal for the command now",
 			)
 		}
@@ -291,7 +295,8 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 	in, ids := p.Start.Container, at.ids
 	bundle := s.bundle(p.Name.ID)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "containers", "the container %s cannot be described", p.Name.ID)
+		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
+			"the container %s cannot be described", p.Name.ID)
 	}
 	c := spec.Container{
 		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: at.who,
@@ -300,7 +305,8 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 	for _, v := range p.Start.Mounts {
 		var st unix.Statfs_t
 		if err := unix.Statfs(v.Dir, &st); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "volume", "the volume for %s cannot be looked at", v.Path)
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeVolume,
+				"the volume for %s cannot be looked at", v.Path)
 		}
 		c.Mounts = append(c.Mounts, spec.Mount{From: v.Dir, To: v.Path, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 			NoExec: st.Flags&unix.ST_NOEXEC != 0})
@@ -329,7 +335,7 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 	}
 	if s.engine(p.Name).Sandboxes() {
 		if err := p.bringNear(c.Mounts); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "mount",
+			return nil, fault.Wrap(err, fault.Unavailable, spec.CodeMount,
 				"what machine %s mounts cannot be shown to its sandbox", in.Hostname)
 		}
 	}
@@ -395,7 +401,7 @@ func Check(s *frame.Start) error {
 // programIn refuses a program that the image does not have.
 func programIn(root string, s *frame.Start) error {
 	if len(s.Argv) == 0 || s.Argv[0] == "" {
-		return fault.New(fault.Invalid, "argv", "no program is named that the machine should run")
+		return fault.New(fault.Invalid, runtime.CodeArgv, "no program is named that the machine should run")
 	}
 	path := ""
 	for _, kv := range s.Env {
@@ -447,12 +453,12 @@ func (s Store) Examine(id string, p Plan) (err error) {
 func putFiles(bundle string, files []frame.File, data []byte, uid, gid int) ([]spec.Mount, error) {
 	dir := filepath.Join(bundle, "files")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "file", "the machine's files cannot be written")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeFile, "the machine's files cannot be written")
 	}
 	out := make([]spec.Mount, 0, len(files))
 	for i, f := range files {
 		if f.Size < 0 || f.Size > len(data) {
-			return nil, fault.New(fault.Invalid, "file", "the file %s is said to have %d bytes but %d came",
+			return nil, fault.New(fault.Invalid, fault.CodeFile, "the file %s is said to have %d bytes but %d came",
 				f.Path, f.Size, len(data))
 		}
 		name := filepath.Join(dir, strconv.Itoa(i))
@@ -461,7 +467,7 @@ func putFiles(bundle string, files []frame.File, data []byte, uid, gid int) ([]s
 			err = errors.Join(os.Chown(name, uid, gid), os.Chmod(name, os.FileMode(f.Mode&0o777)))
 		}
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", f.Path)
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeFile, "the file %s cannot be written", f.Path)
 		}
 		out = append(out, spec.Mount{From: name, To: f.Path})
 		data = data[f.Size:]

@@ -25,12 +25,13 @@ func (s Store) giveDevices(p Plan, bundle string, c *spec.Container) error {
 		return nil
 	}
 	if s.engine(p.Name).Sandboxes() {
-		return fault.New(fault.Precondition, "device", "machine %s has a kernel of its own, which knows nothing of "+
-			"the devices of its host: run it by another runtime, or without devices", in.Hostname)
+		return fault.New(fault.Precondition, devices.CodeDevice,
+			"machine %s has a kernel of its own, which knows nothing of "+
+				"the devices of its host: run it by another runtime, or without devices", in.Hostname)
 	}
 	at, err := makeNodes(filepath.Join(bundle, nodesDir), in.Nodes)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "device", "the devices of machine %s cannot be given to it",
+		return fault.Wrap(err, fault.Unavailable, devices.CodeDevice, "the devices of machine %s cannot be given to it",
 			in.Hostname)
 	}
 	for i, n := range in.Nodes {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/reaper/frame"
 	"github.com/soukhq/souk/runtime/reaper/rootfs"
@@ -23,7 +24,7 @@ import (
 func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	texts, err := textsOf(in)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "network", "what the host finds names by cannot be read")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeNetwork, "what the host finds names by cannot be read")
 	}
 	return putEtc(bundle, texts, has, ids)
 }
@@ -32,7 +33,7 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.
 func putUser(bundle string, at inside, has []spec.Mount) ([]spec.Mount, error) {
 	table, err := rootfs.ReadFile(at.root, passwd, maxTable)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Precondition, "user", "the image's tables of users cannot be read")
+		return nil, fault.Wrap(err, fault.Precondition, runtime.CodeUser, "the image's tables of users cannot be read")
 	}
 	with := withUser(table, at.who)
 	if with == nil {
@@ -59,7 +60,8 @@ func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []user
 			err = errors.Join(os.Chown(path, root, root), os.Chmod(path, 0o644))
 		}
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/"+name)
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeFile,
+				"the file %s cannot be written", "/etc/"+name)
 		}
 		out = append(out, spec.Mount{From: path, To: "/etc/" + name})
 	}
@@ -74,11 +76,11 @@ func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
 		return nil
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeFile, "the file %s cannot be written", "/etc/hosts")
 	}
 	defer f.Close()
 	if _, err := fmt.Fprintf(f, "%s\t%s\n", at, hostname); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "file", "the file %s cannot be written", "/etc/hosts")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeFile, "the file %s cannot be written", "/etc/hosts")
 	}
 	return nil
 }

@@ -8,13 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"runtime"
+	goruntime "runtime"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/rootfs"
 )
 
@@ -31,10 +32,10 @@ const emulated = "/proc/sys/fs/binfmt_misc"
 func Executable(root, at, name, where string, covered func(string) bool) error {
 	head := headOf(root, at)
 	if m, is := machineOf(head); is {
-		if runs := processors()[runtime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !emulates() {
-			return fault.New(fault.Precondition, "program",
+		if runs := processors()[goruntime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !emulates() {
+			return fault.New(fault.Precondition, runtime.CodeNoProgram,
 				"%s %s is a program for %s, and this host is %s: build it for that", name, where, nameOf(m),
-				runtime.GOARCH)
+				goruntime.GOARCH)
 		}
 		return nil
 	}
@@ -56,11 +57,11 @@ func Executable(root, at, name, where string, covered func(string) bool) error {
 		return nil
 	}
 	if plain, crlf := strings.CutSuffix(interpreter, "\r"); crlf {
-		return fault.New(fault.Precondition, "program",
+		return fault.New(fault.Precondition, runtime.CodeNoProgram,
 			"the script %s %s has lines that end in CRLF, so that its interpreter is %q: save it with LF, then it "+
 				"is %s", name, where, interpreter, plain)
 	}
-	return fault.New(fault.Precondition, "program",
+	return fault.New(fault.Precondition, runtime.CodeNoProgram,
 		"the interpreter of the script %s is not %s: its first line names %s; install that, or change the line",
 		name, where, interpreter)
 }

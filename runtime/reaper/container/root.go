@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/rootfs"
 	"github.com/soukhq/souk/runtime/reaper/spec"
 	"github.com/soukhq/souk/runtime/reaper/users"
@@ -56,7 +57,7 @@ func (in inside) unlook(dir string) error {
 }
 
 func unmade(err error, container string) error {
-	return fault.Wrap(err, fault.Unavailable, "rootfs", "the root file system of container %s cannot be made",
+	return fault.Wrap(err, fault.Unavailable, runtime.CodeRootfs, "the root file system of container %s cannot be made",
 		container)
 }
 
@@ -64,8 +65,9 @@ func unmade(err error, container string) error {
 func (in inside) represented() error {
 	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
 		if _, ok := users.Outside(in.ids, n); !ok {
-			return fault.New(fault.Precondition, "user", "this worker has no number for the user or group %d: "+
-				"use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
+			return fault.New(fault.Precondition, runtime.CodeUser,
+				"this worker has no number for the user or group %d: "+
+					"use one below 2147483648 (where souk itself is in a user namespace, one that it has)", n)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ const volumesDir = "volumes"
 // their owners as those of its users, and has the mounts of the start lead there.
 func (p Plan) showVolumes(ctx context.Context, in inside) error {
 	if err := os.RemoveAll(filepath.Join(p.Dir, volumesDir)); err != nil { // of the life before
-		return fault.Wrap(err, fault.Unavailable, "volume", "there is no room to mount volumes in")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "there is no room to mount volumes in")
 	}
 	for i, v := range p.Volumes {
 		m := &p.Start.Mounts[i]
@@ -33,7 +33,7 @@ func (p Plan) showVolumes(ctx context.Context, in inside) error {
 		}
 		at := filepath.Join(p.Dir, volumesDir, strconv.Itoa(i))
 		if err := mountAt(v, at); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "volume", "volume %s cannot be mounted", m.Volume)
+			return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "volume %s cannot be mounted", m.Volume)
 		}
 		m.Dir = at
 	}
@@ -52,8 +52,9 @@ func (in inside) show(ctx context.Context, v *volumes.Volume, m runtime.Mount) e
 		return err
 	}
 	if !shown {
-		return fault.New(fault.Precondition, "volume", "volume %s lies on a file system that the kernel cannot show "+
-			"to a container's users (no idmapped mounts): keep souk's directory on ext4, xfs or btrfs", m.Volume)
+		return fault.New(fault.Precondition, fault.CodeVolume,
+			"volume %s lies on a file system that the kernel cannot show "+
+				"to a container's users (no idmapped mounts): keep souk's directory on ext4, xfs or btrfs", m.Volume)
 	}
 	return v.Take(func(empty bool) error { return in.begin(ctx, v, from, empty) })
 }
@@ -129,10 +130,12 @@ func placeOf(root string, m runtime.Mount) (*os.File, error) {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil //nolint:nilnil // said above
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return nil, fault.New(fault.Precondition, "volume", "volume %s cannot be shown at %s, where the image has "+
-			"a file, or a link that leads to none: mount it at another path", m.Volume, m.Path)
+		return nil, fault.New(fault.Precondition, fault.CodeVolume,
+			"volume %s cannot be shown at %s, where the image has "+
+				"a file, or a link that leads to none: mount it at another path", m.Volume, m.Path)
 	}
-	return nil, fault.Wrap(err, fault.Unavailable, "volume", "what the image has at %s cannot be looked at", m.Path)
+	return nil, fault.Wrap(err, fault.Unavailable, fault.CodeVolume,
+		"what the image has at %s cannot be looked at", m.Path)
 }
 
 // begin has a volume that no machine has had begin as the image has the directory at its path: with its owner and mode,

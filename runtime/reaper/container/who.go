@@ -12,6 +12,7 @@ import (
 	"github.com/moby/sys/user"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/rootfs"
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
@@ -29,7 +30,8 @@ func userOf(root, name, what string) (spec.User, error) {
 	people, err := rootfs.ReadFile(root, passwd, maxTable)
 	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
 	if err := errors.Join(err, err2); err != nil {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
+		return spec.User{}, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
+			"the %s's tables of users cannot be read", what)
 	}
 	named, group, hasGroup := strings.Cut(name, ":")
 	if named == "" {
@@ -40,7 +42,7 @@ func userOf(root, name, what string) (spec.User, error) {
 		return u.Name == named || isNumber && int64(u.Uid) == int64(uid)
 	})
 	if err != nil || len(found) == 0 && !isNumber || len(found) > 0 && !fits(found[0].Uid, found[0].Gid) {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user",
+		return spec.User{}, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
 			"the %s has no user %q: name one that is in its /etc/passwd, or a number", what, name)
 	}
 	out := spec.User{UID: uid}
@@ -59,7 +61,8 @@ func userOf(root, name, what string) (spec.User, error) {
 		out.Groups = append(out.Groups, uint32(g.Gid)) //nolint:gosec // it fits
 	}
 	if err != nil {
-		return spec.User{}, fault.Wrap(err, fault.Precondition, "user", "the %s's tables of users cannot be read", what)
+		return spec.User{}, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
+			"the %s's tables of users cannot be read", what)
 	}
 	return out, nil
 }
@@ -91,7 +94,7 @@ func groupOf(table []byte, name, what string) (uint32, error) {
 	if err == nil && isNumber {
 		return gid, nil
 	}
-	return 0, fault.Wrap(err, fault.Precondition, "user",
+	return 0, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
 		"the %s has no group %q: name one that is in its /etc/group, or a number", what, name)
 }
 

@@ -10,6 +10,7 @@ import (
 	runc "github.com/containerd/go-runc"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // checkpointFile is what runsc writes into the directory of a checkpoint.
@@ -20,8 +21,9 @@ func (e Engine) Checkpoints() error {
 	if e.Sandboxes() {
 		return nil
 	}
-	return fault.New(fault.Precondition, "engine", "%s has the kernel keep a container's memory; one by runsc can go "+
-		"to disk (--runtime runsc)", filepath.Base(e.Path))
+	return fault.New(fault.Precondition, runtime.CodeEngine,
+		"%s has the kernel keep a container's memory; one by runsc can go "+
+			"to disk (--runtime runsc)", filepath.Base(e.Path))
 }
 
 // Checkpoint has a container's memory written into a directory, which must have no checkpoint yet. The container ends
@@ -62,8 +64,8 @@ func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files
 	return readPID(file)
 }
 
-// CodeRestore is the code of the error of a checkpoint that the runtime refuses.
-const CodeRestore = "engine_restore"
+// CodeRestore says that the OCI runtime refuses the checkpoint.
+const CodeRestore fault.Code = "engine_restore"
 
 // restoreError says why a container did not go on from its checkpoint.
 func (e Engine) restoreError(log string, err error) error {

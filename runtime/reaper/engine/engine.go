@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // Engine is one OCI runtime, and where it keeps what it knows of its containers. All that lies there may hold secrets,
@@ -108,7 +109,8 @@ func (e Engine) Delete(ctx context.Context, id string) error {
 		if there, wrong := e.knows(id); wrong == nil && !there {
 			return nil
 		}
-		return fault.Wrap(err, fault.Unavailable, "engine", "what is left of container %s cannot be removed by %s", id,
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
+			"what is left of container %s cannot be removed by %s", id,
 			filepath.Base(e.Path))
 	}
 	return nil
@@ -126,7 +128,7 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	console string) (c Command, err error) {
 	dir, err := os.MkdirTemp(bundle, "exec-")
 	if err != nil {
-		return c, fault.Wrap(err, fault.Unavailable, "exec", "a command cannot be run now")
+		return c, fault.Wrap(err, fault.Unavailable, fault.CodeExec, "a command cannot be run now")
 	}
 	defer os.RemoveAll(dir)
 	if e.Sandboxes() {
@@ -193,7 +195,8 @@ func readPID(file string) (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fault.Wrap(err, fault.Unavailable, "engine", "the container runtime does not say which process it made")
+	return 0, fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
+		"the container runtime does not say which process it made")
 }
 
 // Set gives a command its files. Stdin, Stdout, Stderr and Close make Files what go-runc takes.

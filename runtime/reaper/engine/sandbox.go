@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime"
 )
 
 // Sandboxes reports whether a container's programs run on a kernel of their own, in user space: whether the runtime is
@@ -81,7 +82,8 @@ func (f Files) own() (out Files, done func(), err error) {
 		fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(o.Fd())), mode|unix.O_CLOEXEC, 0)
 		if err != nil {
 			done()
-			return f, nil, fault.Wrap(err, fault.Unavailable, "pipe", "a pipe of the container cannot be opened")
+			return f, nil, fault.Wrap(err, fault.Unavailable, runtime.CodePipe,
+				"a pipe of the container cannot be opened")
 		}
 		out[i] = os.NewFile(uintptr(fd), o.Name())
 		made = append(made, out[i])
@@ -99,7 +101,7 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 		err = os.WriteFile(process, raw, 0o600)
 	}
 	if err != nil {
-		return c, fault.Wrap(err, fault.Unavailable, "exec", "a command cannot be run now")
+		return c, fault.Wrap(err, fault.Unavailable, fault.CodeExec, "a command cannot be run now")
 	}
 	own, done, err := files.own()
 	if err != nil {
@@ -113,7 +115,7 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 	grouped{&own, nil}.Set(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: p.Terminal}
 	if err := cmd.Start(); err != nil {
-		return c, fault.Wrap(err, fault.Unavailable, "engine", "a command cannot be run now")
+		return c, fault.Wrap(err, fault.Unavailable, runtime.CodeEngine, "a command cannot be run now")
 	}
 	c.PID = cmd.Process.Pid
 	if err := cmd.Process.Release(); err != nil { // the caller waits for it
@@ -158,7 +160,8 @@ type Process struct {
 func (e Engine) Processes(ctx context.Context, id string) ([]Process, error) {
 	out, err := e.output(ctx, "ps", "--format", "table", id)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "engine", "what runs in container %s cannot be listed", id)
+		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
+			"what runs in container %s cannot be listed", id)
 	}
 	return processes(string(out)), nil
 }
@@ -197,7 +200,7 @@ func (e Engine) Kill(ctx context.Context, id string, pid int) error {
 		}
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "engine", "a command in container %s cannot be ended", id)
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine, "a command in container %s cannot be ended", id)
 	}
 	return nil
 }
@@ -234,7 +237,7 @@ func (e Engine) output(ctx context.Context, args ...string) ([]byte, error) {
 	if err == nil && code != 0 {
 		err = &runc.ExitError{Status: code}
 		first, _, _ := strings.Cut(said.String(), "\n")
-		err = fault.Wrap(err, fault.Unavailable, "engine", "%s", first)
+		err = fault.Wrap(err, fault.Unavailable, runtime.CodeEngine, "%s", first)
 	}
 	return out.Bytes(), err
 }

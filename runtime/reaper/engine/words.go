@@ -50,13 +50,11 @@ func hasAny(text string, words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
-// Codes of errors: of a container whose runtime, or first process, said what was wrong with what it is to be; of one
-// whose first process ended, or was killed, before it said that it was ready or what it lacks; and of a runtime that
-// makes none on this host.
+// The codes of errors in making a container.
 const (
-	codeInit   = "engine_init"
-	codeSilent = "engine_silent"
-	CodeNever  = "engine_never"
+	codeInit   fault.Code = "engine_init"   // its OCI runtime, or first process, said what is wrong with it
+	codeSilent fault.Code = "engine_silent" // its first process ended without a word
+	CodeNever  fault.Code = "engine_never"  // the OCI runtime makes none on this host
 )
 
 // notReady is how runc says that a first process ended without a word, from 1.2 on; before, it says that there was no
@@ -67,11 +65,12 @@ const notReady = "procReady not received"
 func (e Engine) said(log string, err error) error {
 	all := errorsIn(log)
 	if len(all) == 0 {
-		return fault.Wrap(err, fault.Unavailable, "engine", "the container runtime failed and does not say why")
+		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
+			"the container runtime failed and does not say why")
 	}
 	for _, msg := range all {
 		if strings.Contains(msg, "uids and gids must be in range") { // runc's; files may belong to any
-			return fault.New(fault.Precondition, "user",
+			return fault.New(fault.Precondition, runtime.CodeUser,
 				"the container runtime runs nobody with a number above 2147483647: give the machine another user")
 		}
 		if wrong := programError(msg); wrong != nil {
@@ -83,7 +82,7 @@ func (e Engine) said(log string, err error) error {
 		}
 	}
 	cause := fmt.Errorf("%s: %w", strings.Join(all, ": "), err)
-	code, last := fault.Code("engine"), all[len(all)-1]
+	code, last := runtime.CodeEngine, all[len(all)-1]
 	if strings.HasSuffix(last, "error during container init: %!w(<nil>)") || strings.HasSuffix(last, notReady) {
 		code = codeSilent
 	} else if why := e.wrong(all); why != "" {
@@ -172,12 +171,12 @@ func Refused(first, second error) error {
 	}
 	for _, re := range noDirectory {
 		if m := re.FindStringSubmatch(two.why); m != nil {
-			return fault.New(fault.Precondition, "container",
+			return fault.New(fault.Precondition, runtime.CodeContainer,
 				"the program cannot begin in the directory %s: %s; change the image's WORKDIR, or what is there", m[1],
 				m[2])
 		}
 	}
-	return fault.New(fault.Precondition, "container",
+	return fault.New(fault.Precondition, runtime.CodeContainer,
 		"the container can be made neither now nor later: %s; change the image or the launch", two.why)
 }
 

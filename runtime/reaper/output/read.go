@@ -44,7 +44,7 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	r := &Reader{dir: dir, hold: held{on: q.Hold}}
 	if q.Cursor != "" {
 		if err := r.seekCursor(q.Cursor); err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "cursor",
+			return nil, fault.Wrap(err, fault.Invalid, fault.CodeCursor,
 				"%q is not a log cursor: give one back as it came with a line, or none", q.Cursor)
 		}
 		return r, nil

@@ -25,6 +25,12 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
+// The codes of this package's errors.
+const (
+	CodeMount   fault.Code = "mount"   // nothing can be mounted there
+	codeSeccomp fault.Code = "seccomp" // no filter of system calls can be made
+)
+
 // Container is what is asked for.
 type Container struct {
 	Hostname string
@@ -72,8 +78,9 @@ const InitPath = "/dev/init"
 // descriptor that its runtime may have left open (CVE-2024-21626).
 func New(c Container) (*specs.Spec, error) {
 	if dir := path.Clean("/" + c.Dir); dir == "/proc" || strings.HasPrefix(dir, "/proc/") {
-		return nil, fault.New(fault.Invalid, "dir", "no program can begin in %s, which is the kernel's: name another "+
-			"directory", dir)
+		return nil, fault.New(fault.Invalid, fault.CodeDir,
+			"no program can begin in %s, which is the kernel's: name another "+
+				"directory", dir)
 	}
 	s := &specs.Spec{
 		Version:  "1.0.2", // what every runtime that is supported understands
@@ -128,7 +135,8 @@ func New(c Container) (*specs.Spec, error) {
 	}
 	filter, err := seccomp.GetDefaultProfile(s)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Precondition, "seccomp", "no filter of system calls can be made on this host")
+		return nil, fault.Wrap(err, fault.Precondition, codeSeccomp,
+			"no filter of system calls can be made on this host")
 	}
 	s.Linux.Seccomp = filter
 	return s, nil
@@ -260,17 +268,17 @@ func mappings(ids []users.ID) []specs.LinuxIDMapping {
 // Target returns the path of a mount, and refuses those that must stay as they are.
 func Target(to string) (string, error) {
 	if !filepath.IsLocal(strings.TrimLeft(to, "/")) || strings.ContainsRune(to, 0) {
-		return "", fault.New(fault.Invalid, "path",
+		return "", fault.New(fault.Invalid, fault.CodePath,
 			"the path %q does not lie below the container's root: use one without '..' that names something in it", to)
 	}
 	clean := path.Clean("/" + to)
 	if clean == "/" {
-		return "", fault.New(fault.Invalid, "mount",
+		return "", fault.New(fault.Invalid, CodeMount,
 			"nothing can be mounted over the whole of a container, as %q says: name a path below /", to)
 	}
 	for _, keep := range []string{"/proc", "/sys", "/dev"} {
 		if clean == keep || strings.HasPrefix(clean, keep+"/") {
-			return "", fault.New(fault.Invalid, "mount", "nothing can be mounted at %s, which is the kernel's: name "+
+			return "", fault.New(fault.Invalid, CodeMount, "nothing can be mounted at %s, which is the kernel's: name "+
 				"another path", clean)
 		}
 	}

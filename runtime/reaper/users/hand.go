@@ -35,7 +35,7 @@ func HandOver(dir string, uid, gid int) error {
 		return nil
 	}
 	if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
-		return fault.New(fault.Precondition, "hand_over",
+		return fault.New(fault.Precondition, codeHandOver,
 			"the directory %s is for everybody to write to, as /tmp is, and cannot be given to user %d: name one "+
 				"that is nobody else's", dir, uid)
 	}
@@ -51,7 +51,7 @@ func HandOver(dir string, uid, gid int) error {
 }
 
 func handFault(err error, dir string, uid int) error {
-	return fault.Wrap(err, fault.Unavailable, "hand_over", "the directory %s cannot be given to user %d", dir, uid)
+	return fault.Wrap(err, fault.Unavailable, codeHandOver, "the directory %s cannot be given to user %d", dir, uid)
 }
 
 // owners says whom a file is to belong to that has an owner and a group.

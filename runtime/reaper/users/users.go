@@ -21,6 +21,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeHandOver fault.Code = "hand_over" // the directory cannot be given to the user
+	codeUsers    fault.Code = "users"     // no user can be had for the machine
+)
+
 // The numbers that machines have. Neither people nor systemd's dynamic users, its containers or subordinate users are
 // in there.
 const (
@@ -77,12 +83,12 @@ func open(dir, claims string, used []int, look func(low, high int) error) (*Pool
 		p.used[u] = true
 	}
 	if err := p.claim(claims); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "users",
+		return nil, fault.Wrap(err, fault.Unavailable, codeUsers,
 			"no users can be had for machines, because %s cannot be kept; make it writable, or give machines a user "+
 				"of their own with --user", claims)
 	}
 	if err := p.advance(); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "users", "the users of machines cannot be written down in %s",
+		return nil, fault.Wrap(err, fault.Unavailable, codeUsers, "the users of machines cannot be written down in %s",
 			dir)
 	}
 	return p, nil
@@ -237,7 +243,7 @@ func (p *Pool) Take() (int, error) {
 			delete(p.swept, p.rec.Block)
 			if err := p.advance(); err != nil {
 				p.mu.Unlock()
-				return 0, fault.Wrap(err, fault.Unavailable, "users",
+				return 0, fault.Wrap(err, fault.Unavailable, codeUsers,
 					"the users of machines cannot be written down in %s", p.dir)
 			}
 		}
@@ -254,13 +260,13 @@ func (p *Pool) Take() (int, error) {
 		p.mu.Unlock()
 		if <-s.done; s.err != nil {
 			p.Give(uid)
-			return 0, fault.Wrap(s.err, fault.Unavailable, "users",
+			return 0, fault.Wrap(s.err, fault.Unavailable, codeUsers,
 				"it cannot be told what earlier machines have left, so that no machine gets a user now")
 		}
 		return uid, nil
 	}
 	p.mu.Unlock()
-	return 0, fault.New(fault.Exhausted, "users", "all %d users of this worker's machines are taken", size)
+	return 0, fault.New(fault.Exhausted, codeUsers, "all %d users of this worker's machines are taken", size)
 }
 
 // Give takes a number back whose machine is no more.

@@ -48,7 +48,7 @@ type Volume struct {
 // Open opens a volume: the path of a directory, or of a file that has a file system.
 func Open(at string) (*Volume, error) {
 	if !filepath.IsAbs(at) {
-		return nil, fault.New(fault.Invalid, "volume", "a volume lies at %q, which is no absolute path", at)
+		return nil, fault.New(fault.Invalid, fault.CodeVolume, "a volume lies at %q, which is no absolute path", at)
 	}
 	st, err := os.Lstat(at)
 	if err != nil {
@@ -80,10 +80,10 @@ func broken(err error, at string) error {
 		return f
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fault.Wrap(err, fault.Exhausted, "volume",
+		return fault.Wrap(err, fault.Exhausted, fault.CodeVolume,
 			"the volume %s is too small for what the image has at its path", filepath.Base(at))
 	}
-	return fault.Wrap(err, fault.Unavailable, "volume", "the volume %s cannot be opened", filepath.Base(at))
+	return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "the volume %s cannot be opened", filepath.Base(at))
 }
 
 // Dir leads to what is in it, for this process, until it is closed. Owners there are those on the disk until Show.
@@ -148,8 +148,9 @@ func (v *Volume) Take(first func(empty bool) error) error {
 	}
 	if err == nil && v.inside(st.Uid) == 0 { // it was given to nobody yet
 		if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
-			return fault.New(fault.Precondition, "volume", "the directory %s is for everybody to write to, as /tmp "+
-				"is, and cannot be a volume: name one that is nobody else's", v.at)
+			return fault.New(fault.Precondition, fault.CodeVolume,
+				"the directory %s is for everybody to write to, as /tmp "+
+					"is, and cannot be a volume: name one that is nobody else's", v.at)
 		}
 		err = first(none)
 	}
