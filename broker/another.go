@@ -20,10 +20,10 @@ func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool)
 	}
 	switch {
 	case m.Config == nil || m.Config.Image == "":
-		return nil, fault.New(fault.Unavailable, "config",
+		return nil, fault.New(fault.Unavailable, machine.CodeConfig,
 			"machine %s is not known well enough to make another like it: its worker cannot be asked", like)
 	case len(m.Config.Mounts) > 0:
-		return nil, fault.New(fault.Precondition, "mounts",
+		return nil, fault.New(fault.Precondition, codeMounts,
 			"machine %s has a volume, which is its alone, so no other is made like it", like)
 	}
 	c := *m.Config

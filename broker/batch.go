@@ -43,7 +43,7 @@ func (s *batcher) join(w *waiting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) >= market.Backlog {
-		return &fault.Error{Kind: fault.Exhausted, Code: "busy", Op: "broker.batching", RetryAfter: time.Second,
+		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeBusy, Op: "broker.batching", RetryAfter: time.Second,
 			Text: "4096 machines wait to be placed already, the most that are kept waiting; try again in a second"}
 	}
 	if !s.leading && !s.begin(s.lead) {

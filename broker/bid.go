@@ -147,6 +147,6 @@ func (b *Broker) worker(id cluster.WorkerID) (Worker, error) {
 	if w := b.fleet.Worker(id); w != nil {
 		return w, nil
 	}
-	return nil, fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see GET /v1/souk/workers",
+	return nil, fault.New(fault.NotFound, fault.CodeWorkerNotFound, "there is no worker %s; see GET /v1/souk/workers",
 		clip(string(id), 80))
 }

@@ -112,7 +112,7 @@ func (b *Broker) isClosed() bool {
 }
 
 func closing() error {
-	return fault.New(fault.Unavailable, "closing", "this souk is ending; ask another member, or again in a moment")
+	return fault.New(fault.Unavailable, codeClosing, "this souk is ending; ask another member, or again in a moment")
 }
 
 // token draws a name that no other buyer's hold has.

@@ -173,7 +173,7 @@ func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claim
 func passedOver(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout:
-		return fault.CodeOf(err) != "key_open" // it could be asked: the machine's worker cannot
+		return fault.CodeOf(err) != codeKeyOpen // it could be asked: the machine's worker cannot
 	case fault.Unimplemented, fault.Precondition, fault.Denied, fault.NotFound:
 		return true
 	}

@@ -69,7 +69,7 @@ func (d *Decider) Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed,
 	case cluster.ClaimLook:
 		return cluster.Claimed{Machine: d.keys.BoundKey(c.App, c.Value)}, nil
 	}
-	return cluster.Claimed{}, fault.New(fault.Unimplemented, "claim", "a claim has no step %q here",
+	return cluster.Claimed{}, fault.New(fault.Unimplemented, cluster.CodeClaim, "a claim has no step %q here",
 		clip(string(c.Step), 40))
 }
 
@@ -105,7 +105,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
 		return d.granted(h, c, now), nil
 	case len(d.held) >= maxClaims:
-		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_claims", RetryAfter: time.Second,
+		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyClaims, RetryAfter: time.Second,
 			Text: "65536 named creates are under way or just over, the most that are remembered; try again in a second"}
 	}
 	h = &heldClaim{holder: c.Holder, machine: c.Machine, until: now.Add(cluster.ClaimLife)}
@@ -139,7 +139,7 @@ func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	made, err := d.directory.Keyed(ctx, c.App, cluster.HashKey(c.App, c.Value), c.Instead && !c.New, drawn)
 	switch {
 	case err != nil:
-		return nil, &fault.Error{Kind: fault.Unavailable, Code: "key_open", RetryAfter: time.Second,
+		return nil, &fault.Error{Kind: fault.Unavailable, Code: codeKeyOpen, RetryAfter: time.Second,
 			Text: fmt.Sprintf("a machine may have been made with this key where souk cannot look now: %s; "+
 				"ask again, or see what runs (souk ps) and use a new key", fault.As(err).Text)}
 	case made == nil || time.Since(made.Mark.Bound()) >= catalog.KeyLife:

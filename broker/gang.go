@@ -56,7 +56,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 			release()
 			release = func() {}
 			if c.wait(ctx, batch.After) {
-				return fault.New(fault.Unavailable, "cancelled",
+				return fault.New(fault.Unavailable, fault.CodeCancelled,
 					"the caller went away before there was room for the gang")
 			}
 			if release, err = s.keepSpread(ctx, o.Purchases); err != nil {

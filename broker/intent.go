@@ -45,17 +45,17 @@ const MaxGangWait = time.Hour
 func (g *Gang) Valid(l *machine.Launch) error {
 	switch {
 	case g.Size < 1 || g.Size > market.MaxGang || g.Min < 0 || g.Min > g.Size:
-		return fault.New(fault.Invalid, "gang",
+		return fault.New(fault.Invalid, fault.CodeGang,
 			"a gang has 1 to %d machines, of which min (0 to size) must start; got size %d and min %d", market.MaxGang,
 			g.Size, g.Min)
 	case g.Same != "" && !cluster.ValidAttribute(g.Same):
-		return fault.New(fault.Invalid, "gang", "same names an attribute of workers, such as rack; got %q",
+		return fault.New(fault.Invalid, fault.CodeGang, "same names an attribute of workers, such as rack; got %q",
 			clip(g.Same, 60))
 	case !(g.Wait >= 0 && g.Wait <= MaxGangWait):
-		return fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", MaxGangWait.Seconds(),
+		return fault.New(fault.Invalid, fault.CodeGang, "wait is 0 to %v seconds; got %v", MaxGangWait.Seconds(),
 			g.Wait.Seconds())
 	case len(l.Config.Mounts) > 0:
-		return fault.New(fault.Invalid, "gang",
+		return fault.New(fault.Invalid, fault.CodeGang,
 			"a volume can be mounted by one machine only, so the launch of a gang has no mounts")
 	}
 	return nil

@@ -61,7 +61,7 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 		}
 	}
 	if err := destroy(ctx, m.At, m.App, m.ID); err != nil {
-		return nil, fault.Wrap(err, fault.KindOf(err), "half_moved",
+		return nil, fault.Wrap(err, fault.KindOf(err), codeHalfMoved,
 			"machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again",
 			m.ID, out.Machine.Worker, out.Machine.ID)
 	}
@@ -71,11 +71,12 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 // leaves returns why a machine cannot go from its worker; nil: it can, if another takes it.
 func (b *Broker) leaves(ctx context.Context, m Machine) error {
 	if m.Replica != nil {
-		return fault.New(fault.Precondition, "replica", "machine %s stands for a replica of a service, which would "+
-			"make another: say to which worker it is to go", m.ID)
+		return fault.New(fault.Precondition, machine.CodeReplica,
+			"machine %s stands for a replica of a service, which would "+
+				"make another: say to which worker it is to go", m.ID)
 	}
 	if why := b.tied(ctx, m); why != "" {
-		return fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
+		return fault.New(fault.Precondition, fault.CodeStays, "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
 	}
 	return nil
 }
@@ -100,12 +101,12 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.Wo
 		return nil
 	}
 	// what is left of the app goes too
-	gone := fault.CodeOf(err) == "app_not_found"
+	gone := fault.CodeOf(err) == fault.CodeAppNotFound
 	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !uncertain(err) {
 		// else it may run there: one that runs is enough
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: machine.SourceUser}
 		if _, again := m.At.Do(ctx, c); again != nil {
-			return fault.Wrap(again, fault.KindOf(err), "half_moved",
+			return fault.Wrap(again, fault.KindOf(err), codeHalfMoved,
 				"no worker took machine %s (%v), and it could not be started again", m.ID, err)
 		}
 	}
@@ -133,7 +134,7 @@ func (b *Broker) fits(ctx context.Context, o *Order, id string, at cluster.Worke
 	}
 	ranked := b.withPorts(ctx, &p.Request, placement.Rank(p.Request, view, p.Policy), drainView{})
 	if len(ranked) == 0 || !ranked[0].Fits {
-		return &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Detail: ranked,
+		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Detail: ranked,
 			Text: fmt.Sprintf("machine %s stays where it is: %s", id, why(ranked))}
 	}
 	return nil
@@ -180,7 +181,7 @@ func (m *Machine) stop(ctx context.Context) error {
 		return now.Transient()
 	})
 	if err == nil && now == machine.Started {
-		err = fault.New(fault.Conflict, "started_again",
+		err = fault.New(fault.Conflict, codeStartedAgain,
 			"machine %s was started again while it was to be moved; ask again", m.ID)
 	}
 	if err == nil {
@@ -203,7 +204,7 @@ func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Mac
 			return id, there, nil
 		}
 	}
-	return "", nil, fault.New(fault.Conflict, "moved_often",
+	return "", nil, fault.New(fault.Conflict, codeMovedOften,
 		"machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
 }
 

@@ -165,17 +165,14 @@ type Worker interface {
 	Inspector
 }
 
-// Codes of Unavailable errors which say that the worker surely was not asked: nothing of the ask can have been done.
-// Any other Unavailable leaves that open.
-const (
-	CodeUnreachable = "unreachable" // no connection could be made
-	CodeGone        = "worker_gone" // it has not been heard of for a while, and was not tried
-)
+// CodeGone says that the worker has not been heard of for a while, and was not asked.
+const CodeGone fault.Code = "worker_gone"
 
-// NotAsked reports whether an error says that the worker surely was not asked.
+// NotAsked reports whether an error says that the worker surely was not asked, so nothing of the ask can have been done.
+// Any other Unavailable leaves that open.
 func NotAsked(err error) bool {
 	code := fault.CodeOf(err)
-	return fault.Is(err, fault.Unavailable) && (code == CodeUnreachable || code == CodeGone)
+	return fault.Is(err, fault.Unavailable) && (code == fault.CodeUnreachable || code == CodeGone)
 }
 
 // answerOf returns what a worker's answer means to a buyer.

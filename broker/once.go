@@ -60,7 +60,7 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, err error) {
 	raw, err := json.Marshal(o.Launch) // with the client's own id in it, if any
 	if err != nil {
-		return bound, fault.Wrap(err, fault.Internal, "launch", "the launch could not be written as JSON")
+		return bound, fault.Wrap(err, fault.Internal, fault.CodeLaunch, "the launch could not be written as JSON")
 	}
 	sum := sha256.Sum256(raw)
 	hash, drawn, own := hex.EncodeToString(sum[:]), p.Launch.ID, !p.fresh && o.Replaces == nil
@@ -113,7 +113,7 @@ func (p *Purchase) outcome(err error) cluster.Creation {
 // refused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
 // that is not sure once a worker was asked: a machine whose program is not there is made, and fails.
 func refused(err error) bool {
-	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == "name_taken"
+	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == fault.CodeNameInUse
 }
 
 // over answers a create whose machine no worker knows: with what is known of it, where it was made and has been
@@ -122,14 +122,14 @@ func (bound Bound) over(app string, l *machine.Launch) (*machine.Machine, error)
 	at := bound.At.UTC().Format(time.RFC3339)
 	switch {
 	case bound.Made && bound.Other:
-		return nil, fault.New(fault.Conflict, "id_taken",
+		return nil, fault.New(fault.Conflict, fault.CodeIDInUse,
 			"machine id %s was used for another machine at %s, which is over; choose another", l.ID, at)
 	case bound.Made:
 		return &machine.Machine{ID: l.ID, Name: l.Name, App: app, State: machine.Destroyed, Region: l.Region,
 			ImageRef: machine.ParseImage(l.Config.Image), CreatedAt: at, UpdatedAt: at, Config: l.Config,
 			HostStatus: "ok", Events: []machine.Event{}, Scheduling: l.Scheduling}, nil
 	case !bound.At.IsZero() && time.Since(bound.At) > keyPatience:
-		return nil, fault.New(fault.Conflict, "key_open",
+		return nil, fault.New(fault.Conflict, codeKeyOpen,
 			"a create with this key was begun at %s and nobody knows how it ended; no worker has its machine %s, "+
 				"which may have run and be over; see what it has done, and use a new key to make another", at, l.ID)
 	}
@@ -200,7 +200,7 @@ const maxDraws = 8
 // whether it has: who sent no name is not to hear of one.
 func (b *Broker) redraw(ctx context.Context, o *Order, bought error) bool {
 	p := o.Purchases[0]
-	if fault.CodeOf(bought) != "name_taken" || !p.drawn || len(o.Purchases) > 1 {
+	if fault.CodeOf(bought) != fault.CodeNameInUse || !p.drawn || len(o.Purchases) > 1 {
 		return false
 	}
 	p.Launch.Name = ""
@@ -209,7 +209,7 @@ func (b *Broker) redraw(ctx context.Context, o *Order, bought error) bool {
 
 // NameInUse is the error of a name that another machine has.
 func NameInUse(name, id string) error {
-	return &fault.Error{Kind: fault.Conflict, Code: "name_taken", Detail: id,
+	return &fault.Error{Kind: fault.Conflict, Code: fault.CodeNameInUse, Detail: id,
 		Text: fmt.Sprintf("unique machine name violation, machine ID %s already exists with name %q",
 			id, name)}
 }

@@ -119,7 +119,7 @@ func (b *Broker) buy(ctx context.Context, o *Order) error {
 	for tries := 0; tries < capTries && o.refusedByOldNews(err) && wait.For(ctx, capPause) == nil; tries++ {
 		err = o.strategy.Buy(ctx, o)
 	}
-	if fault.CodeOf(err) == "no_capacity" && o.mustEvict() {
+	if fault.CodeOf(err) == fault.CodeNoCapacity && o.mustEvict() {
 		err = b.evictor(o).Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
 	}
 	err = b.recordAll(o, err)
@@ -192,7 +192,7 @@ func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 	for _, m := range out.Machines {
 		w := b.fleet.Worker(m.Worker)
 		if w == nil {
-			return nil, fault.New(fault.Unavailable, "app_gone",
+			return nil, fault.New(fault.Unavailable, codeAppGone,
 				"app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there",
 				o.App, m.ID, m.Worker)
 		}

@@ -39,14 +39,14 @@ func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, er
 	}
 	parts := strings.Split(expr, ",")
 	if len(parts) > maxRegions {
-		return nil, fault.New(fault.Invalid, "region", "a region expression has at most %d parts, not %d", maxRegions,
+		return nil, fault.New(fault.Invalid, codeRegion, "a region expression has at most %d parts, not %d", maxRegions,
 			len(parts))
 	}
 	var out []cluster.Region
 	for _, p := range parts {
 		p = strings.Trim(strings.TrimSpace(p), "[]")
 		if p == "" {
-			return nil, fault.New(fault.Invalid, "region",
+			return nil, fault.New(fault.Invalid, codeRegion,
 				"%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clip(expr, 80))
 		}
 		if group, ok := alias(p); ok {
@@ -58,7 +58,7 @@ func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, er
 	known := b.fleet.Regions(ctx)
 	if !slices.Contains(out, anyRegion) &&
 		!slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
-		return nil, fault.New(fault.Invalid, "region", "unknown region %q; there are workers in: %s", clip(expr, 80),
+		return nil, fault.New(fault.Invalid, codeRegion, "unknown region %q; there are workers in: %s", clip(expr, 80),
 			join(known))
 	}
 	return out, nil

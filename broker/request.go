@@ -5,7 +5,9 @@ import (
 	"context"
 	"slices"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -98,12 +100,12 @@ func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine
 			return nil, err
 		}
 		if i < 0 {
-			return nil, fault.New(fault.NotFound, "volume_not_found",
+			return nil, fault.New(fault.NotFound, fault.CodeVolumeNotFound,
 				"volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
 		}
 		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID &&
 			!slices.Contains(gone, *holder) {
-			return nil, fault.New(fault.Precondition, "volume_attached",
+			return nil, fault.New(fault.Precondition, lifecycle.CodeVolumeAttached,
 				"volume %s is attached to machine %s; mount another, or destroy that machine "+
 					"first", m.Volume, *holder)
 		}
@@ -120,11 +122,11 @@ func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 	case by == "":
 		return nil
 	case host == "":
-		return fault.New(fault.Conflict, "port_taken",
+		return fault.New(fault.Conflict, fault.CodePortInUse,
 			"port %d of the proxies is app %s's; choose another, or destroy its machines first",
 			port, by)
 	}
-	return fault.New(fault.Conflict, "host_taken",
+	return fault.New(fault.Conflict, api.CodeHostInUse,
 		"requests for %s go to app %s; choose another name, or destroy its machines first",
 		clip(host, 100), by)
 }
@@ -174,7 +176,7 @@ func checkStrategy(name string) error {
 	case "", Direct, Race, Shared, Batching, FairShare:
 		return nil
 	}
-	return fault.New(fault.Invalid, "strategy", "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60),
+	return fault.New(fault.Invalid, codeStrategy, "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60),
 		Direct, Race, Shared, Batching, FairShare)
 }
 
@@ -234,7 +236,7 @@ func unpaid(err error, req *placement.Request) error {
 	switch {
 	case !req.Funds.Enough():
 		wanted, had := req.Funds.Clause()
-		e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, req.Funds.Wait
+		e.Code, e.Scope, e.RetryAfter = fault.CodeQuota, fault.ScopeQuota, req.Funds.Wait
 		less := "ask for less or a cheaper band"
 		if req.Funds.Beyond() != nil {
 			less = "ask for less"

@@ -120,4 +120,4 @@ func endedWaiting(err error) bool {
 }
 
 // uncertain reports whether a placement ended without anybody knowing whether the machine was made.
-func uncertain(err error) bool { return fault.CodeOf(err) == "ambiguous" || endedWaiting(err) }
+func uncertain(err error) bool { return fault.CodeOf(err) == fault.CodeAmbiguous || endedWaiting(err) }

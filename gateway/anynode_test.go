@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
@@ -15,7 +14,7 @@ import (
 func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	for name, refusal := range map[string]func(w *memWorker) error{
 		"unreachable": func(*memWorker) error {
-			return fault.New(fault.Unavailable, broker.CodeUnreachable,
+			return fault.New(fault.Unavailable, fault.CodeUnreachable,
 				"no connection")
 		},
 		"full": func(w *memWorker) error { // what it says now is not what the view said

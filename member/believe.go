@@ -34,15 +34,15 @@ func mayWrite(who pki.Name, x registry.Object) error {
 	switch {
 	case x.Kind == KindIssuer || x.Kind == KindKeys:
 		if !who.Has(pki.Issuer) {
-			return fault.New(fault.Denied, "not_entitled", "member %s writes of %s, which only an issuer may", who.ID,
+			return fault.New(fault.Denied, codeNotEntitled, "member %s writes of %s, which only an issuer may", who.ID,
 				x.Kind)
 		}
 	case x.Kind == KindDoor && x.Key != who.ID && !x.Deleted:
-		return fault.New(fault.Denied, "not_entitled",
+		return fault.New(fault.Denied, codeNotEntitled,
 			"member %s writes where %s serves the API, which only that member itself may", who.ID, x.Key)
 	case x.Kind == KindRemoved && x.Key == who.ID: // of itself: see twins
 	case !who.Has(pki.Gateway) && !who.Has(pki.Issuer):
-		return fault.New(fault.Denied, "not_entitled",
+		return fault.New(fault.Denied, codeNotEntitled,
 			"member %s writes of %s and has the roles %v; it needs the role gateway", who.ID, x.Kind, who.Roles)
 	}
 	return nil
@@ -54,7 +54,7 @@ func (m doorkeeper) may(x registry.Object) error { return mayWrite(m.identity.Na
 // their writer, who must have the role for their kind; and all that is signed with the certificate of a removed member.
 func (m doorkeeper) verify(owner cluster.WorkerID, signed, raw []byte) error {
 	if len(raw) <= ed25519.SignatureSize {
-		return fault.New(fault.Denied, "unsigned", "what is told of %s is not signed", owner)
+		return fault.New(fault.Denied, codeUnsigned, "what is told of %s is not signed", owner)
 	}
 	s := pki.Signature{Signature: raw[:ed25519.SignatureSize], Certificate: raw[ed25519.SignatureSize:]}
 	who, err := m.identity.Authored(signContext, signed, s, m.o.Now())
@@ -63,16 +63,17 @@ func (m doorkeeper) verify(owner cluster.WorkerID, signed, raw []byte) error {
 	}
 	c, err := x509.ParseCertificate(s.Certificate)
 	if err != nil {
-		return fault.Wrap(err, fault.Denied, "signature", "the certificate of %s cannot be read", who.ID)
+		return fault.Wrap(err, fault.Denied, pki.CodeSignature, "the certificate of %s cannot be read", who.ID)
 	}
 	if m.denied(who.ID, c.NotBefore) {
-		return fault.New(fault.Denied, "removed", "member %s was removed from the cluster; it must join anew", who.ID)
+		return fault.New(fault.Denied, fault.CodeRemoved,
+			"member %s was removed from the cluster; it must join anew", who.ID)
 	}
 	if object, is := strings.CutPrefix(string(signed), registry.ObjectPrefix); is {
 		return verifyObject(who, c.NotAfter, []byte(object))
 	}
 	if !who.SpeaksFor(string(owner)) {
-		return fault.New(fault.Denied, "not_entitled", "member %s tells of %s, which only that member itself may",
+		return fault.New(fault.Denied, codeNotEntitled, "member %s tells of %s, which only that member itself may",
 			who.ID, owner)
 	}
 	return m.verifyAge(owner, signed, c)
@@ -95,10 +96,10 @@ type voice struct {
 func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Certificate) error {
 	p, ok := registry.PositionOf(signed)
 	if !ok {
-		return fault.New(fault.Denied, "signature", "what is told of %s is neither a record nor a head", owner)
+		return fault.New(fault.Denied, pki.CodeSignature, "what is told of %s is neither a record nor a head", owner)
 	}
 	if p.Incarnation > incarnationAt(c.NotAfter.Add(afterlife)) {
-		return fault.New(fault.Denied, "certificate_expired",
+		return fault.New(fault.Denied, pki.CodeCertificateExpired,
 			"member %s has begun to tell all anew with a certificate that had ended before", owner)
 	}
 	m.voicesMu.Lock()
@@ -114,7 +115,7 @@ func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Cer
 	case owner != m.ID() && c.NotBefore.Before(v.begins) && p.Compare(v.from) > 0 &&
 		m.o.Now().After(c.NotAfter.Add(clockSlack)):
 		// Of ourselves it is let through: the registry then outbids it, so that nobody is left with it.
-		return fault.New(fault.Denied, "certificate_expired",
+		return fault.New(fault.Denied, pki.CodeCertificateExpired,
 			"member %s speaks with a certificate that has ended, and has had a newer one since", owner)
 	}
 	return nil
@@ -127,10 +128,11 @@ func verifyObject(who pki.Name, ends time.Time, raw []byte) error {
 		return err
 	}
 	if string(x.Stamp.Writer) != who.ID {
-		return fault.New(fault.Denied, "not_entitled", "member %s writes in the name of %s", who.ID, x.Stamp.Writer)
+		return fault.New(fault.Denied, codeNotEntitled, "member %s writes in the name of %s", who.ID, x.Stamp.Writer)
 	}
 	if written := time.UnixMilli(x.Stamp.Wall); written.After(ends.Add(clockSlack)) {
-		return fault.New(fault.Denied, "certificate_expired", "member %s wrote of %s with a certificate that had ended",
+		return fault.New(fault.Denied, pki.CodeCertificateExpired,
+			"member %s wrote of %s with a certificate that had ended",
 			who.ID, x.Kind)
 	}
 	return mayWrite(who, x)
@@ -152,7 +154,7 @@ func (m remover) adopt() {
 	}
 	for _, x := range m.cluster.Objects().All("") {
 		r, removed := m.removal(string(x.Stamp.Writer))
-		if !removed || fault.CodeOf(keeper.verify(x.Stamp.Writer, x.SigningBytes(), x.Sig)) != "removed" {
+		if !removed || fault.CodeOf(keeper.verify(x.Stamp.Writer, x.SigningBytes(), x.Sig)) != fault.CodeRemoved {
 			continue
 		}
 		var err error

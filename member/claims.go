@@ -20,7 +20,7 @@ func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }
 func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration, error) {
 	f, known := m.Other(id)
 	if !known {
-		return 0, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+		return 0, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 	}
 	if err := f.unheard(); err != nil {
 		return 0, err
@@ -71,7 +71,7 @@ func (m *Member) Deciders() []cluster.WorkerID {
 func (m *Member) Claim(ctx context.Context, id cluster.WorkerID, c cluster.Claim) (cluster.Claimed, error) {
 	f, known := m.Other(id)
 	if !known {
-		return cluster.Claimed{}, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+		return cluster.Claimed{}, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 	}
 	if err := f.unheard(); err != nil {
 		return cluster.Claimed{}, err

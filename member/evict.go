@@ -101,7 +101,7 @@ func authority(m *Member) error {
 	for _, o := range m.cluster.Objects().List(KindIssuer) {
 		ids = append(ids, o.Key)
 	}
-	return fault.New(fault.Precondition, "authority",
+	return fault.New(fault.Precondition, codeAuthority,
 		"%s does not hold the cluster's authority, which is needed for it; ask where that is: %s", m.ID(),
 		listed(ids))
 }
@@ -113,7 +113,7 @@ func (e *Evictions) remove(id cluster.WorkerID, in api.EvictRequest) (r cluster.
 	switch {
 	case removed && r.Rejoined.IsZero() && e.m.removedFor(id):
 	case removed && !in.Again && id != e.m.ID():
-		return r, s, fault.New(fault.Precondition, "rejoined",
+		return r, s, fault.New(fault.Precondition, codeRejoined,
 			"%s was removed on %s, and has joined anew since; to evict it again say so (--again)", id,
 			r.At.UTC().Format(time.RFC3339))
 	default:
@@ -201,7 +201,7 @@ func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.Evictio
 	}
 	r, removed := e.m.removal(string(id))
 	if !removed {
-		return out, fault.New(fault.Precondition, "not_removed", "%s was not removed; evict it first", id)
+		return out, fault.New(fault.Precondition, codeNotRemoved, "%s was not removed; evict it first", id)
 	}
 	thief, err := e.m.issuer.Imitate(pki.Name{ID: string(id), Roles: []pki.Role{pki.Gateway, pki.Worker}}, r.At)
 	if err != nil {
@@ -304,7 +304,7 @@ func (t tryer) tryCertificate(ctx context.Context, x cluster.Member) (refused bo
 	switch {
 	case err == nil:
 		return false, "a certificate of before the removal is taken"
-	case fault.CodeOf(err) == "removed":
+	case fault.CodeOf(err) == fault.CodeRemoved:
 		return true, "a certificate of before the removal is refused"
 	}
 	return false, "not tried: " + err.Error()

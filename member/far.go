@@ -99,7 +99,7 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reported {
 		return *w.Record, nil
 	}
-	return cluster.Record{}, fault.New(fault.Unavailable, "worker_unknown", "worker %s has not told yet what it has",
+	return cluster.Record{}, fault.New(fault.Unavailable, codeWorkerUnknown, "worker %s has not told yet what it has",
 		f.id)
 }
 
@@ -110,7 +110,7 @@ func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, er
 		return f.Worker.Machine(ctx, app, id)
 	}
 	if x, known := f.m.fleet.Snapshot().Machine(id); known && (x.Worker != f.id || x.App != app) {
-		return nil, fault.New(fault.NotFound, "machine_not_found", "machine not found")
+		return nil, fault.New(fault.NotFound, fault.CodeMachineNotFound, "machine not found")
 	}
 	return nil, unheard
 }
@@ -127,7 +127,7 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 	for {
 		past := f.m.fleet.Snapshot().Past()
 		if f.unheard() == nil {
-			return fault.New(fault.Unavailable, "worker_back",
+			return fault.New(fault.Unavailable, codeWorkerBack,
 				"worker %s is heard of again; list the machines and listen again", f.id)
 		}
 		select {

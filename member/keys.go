@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/registry"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/mesh/pki"
 )
 
 // KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the
@@ -112,10 +113,10 @@ func (m gossipKeys) keysOf(id cluster.WorkerID) int {
 
 // fetchKeys asks issuers for the bundle until one has answered.
 func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
-	err := error(fault.New(fault.Unavailable, "issuer", "no issuer is known; see that a member with the CA runs"))
+	err := error(fault.New(fault.Unavailable, pki.CodeIssuer, "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range addrs {
 		err = m.client.Refresh(ctx, addr)
-		if err == nil || fault.CodeOf(err) == "removed" {
+		if err == nil || fault.CodeOf(err) == fault.CodeRemoved {
 			m.outcast.Store(err != nil) // an issuer said so itself, as its certificate shows
 		}
 		if err == nil || ctx.Err() != nil {
@@ -159,7 +160,7 @@ func (m gossipKeys) leadKeys(ctx context.Context) error {
 	}
 	raw, err := json.Marshal(keyGeneration{k.Generation})
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "gossip_keys", "the generation of the keys cannot be written")
+		return fault.Wrap(err, fault.Internal, codeGossipKeys, "the generation of the keys cannot be written")
 	}
 	_, err = m.cluster.Objects().Put(KindKeys, string(m.ID()), schemaKeys, raw)
 	return err

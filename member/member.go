@@ -134,7 +134,8 @@ func New(o Options) (m *Member, err error) {
 		o.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	}
 	if m.listener, err = o.Listen(o.Wire); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for other members", o.Wire)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeListen,
+			"%s cannot be listened on for other members", o.Wire)
 	}
 	m.client = wire.NewClient(m.identity, o.Now)
 	m.client.Deny(deniedAt(m))

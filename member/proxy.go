@@ -89,7 +89,7 @@ func (p Proxies) Certificate(ctx context.Context, id cluster.WorkerID, name stri
 	err error) {
 	f, known := p.m.Other(id)
 	if !known {
-		return nil, nil, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+		return nil, nil, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 	}
 	return f.Link.Certificate(ctx, name, kept)
 }

@@ -82,16 +82,16 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 	id := r.Member
 	switch {
 	case !pki.ValidID(string(id)):
-		return fault.New(fault.Invalid, "id", "%q cannot be a member's id", id)
+		return fault.New(fault.Invalid, fault.CodeID, "%q cannot be a member's id", id)
 	case id == m.ID():
-		return fault.New(fault.Precondition, "self",
+		return fault.New(fault.Precondition, codeSelf,
 			"%s is the member that was asked; ask another one to remove it, or let it leave", id)
 	case !force && !remover{m}.heardOf(id):
-		return fault.New(fault.NotFound, "member_not_found",
+		return fault.New(fault.NotFound, codeMemberNotFound,
 			"no member %s is known here; where it may still have a certificate, remove it with force", id)
 	}
 	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
-		return fault.New(fault.Precondition, "alive",
+		return fault.New(fault.Precondition, gossip.CodeAlive,
 			"member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force",
 			id, s)
 	}
@@ -111,7 +111,7 @@ const maxAhead = clockSlack / 2
 func (m remover) writeRemoval(r cluster.Removal) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "removed", "the removal of %s cannot be written", r.Member)
+		return fault.Wrap(err, fault.Internal, fault.CodeRemoved, "the removal of %s cannot be written", r.Member)
 	}
 	if _, err := m.cluster.Objects().Put(KindRemoved, string(r.Member), schemaRemoved, raw); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 	}
 	if next := r.At.Truncate(time.Second).Add(time.Second); now.Before(next) {
 		if next.Sub(now) > maxAhead {
-			return pki.Credentials{}, fault.New(fault.Precondition, "clock",
+			return pki.Credentials{}, fault.New(fault.Precondition, codeClock,
 				"member %s was removed on %s, which is yet to come by the clock here; set the clocks, then remove it "+
 					"again", n.ID, r.At.UTC().Format(time.RFC3339))
 		}
@@ -175,13 +175,13 @@ func (m *Member) Unfit() error {
 	r, removed := m.removal(string(m.ID()))
 	removed = removed && m.denied(string(m.ID()), m.identity.Begins())
 	if why := m.twins.why(); why != "" && !m.twins.displaced() {
-		return fault.New(fault.Precondition, "twin", "%s", why)
+		return fault.New(fault.Precondition, fault.CodeTwin, "%s", why)
 	}
 	if !removed && !m.outcast.Load() {
 		return nil
 	}
 	if m.twins.displaced() {
-		return fault.New(fault.Precondition, "removed",
+		return fault.New(fault.Precondition, fault.CodeRemoved,
 			"the id %s lives on another host, as was said on %s by %s (%s): nothing is granted or started here, and "+
 				"nobody else can ask for what runs here; let it join anew with another id (souk token join), or end "+
 				"its agent", m.ID(), r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
@@ -192,7 +192,7 @@ func (m *Member) Unfit() error {
 		why = fmt.Sprintf(", on %s by %s (%s)", r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
 			cmp.Or(r.Reason, "no reason given"))
 	}
-	return fault.New(fault.Precondition, "removed",
+	return fault.New(fault.Precondition, fault.CodeRemoved,
 		"member %s was removed from the cluster%s: the others refuse it, and nobody else can ask for what runs "+
 			"here; let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
 }
@@ -309,7 +309,7 @@ func (m *Member) Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting,
 	if f, known := m.Other(id); known {
 		return f.Hello(ctx)
 	}
-	return wire.Greeting{}, fault.New(fault.NotFound, "member_not_found", "no member %s is known here", id)
+	return wire.Greeting{}, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 }
 
 // Calls counts what this member has asked others over the wire, a round trip each, by what was asked.

@@ -133,12 +133,12 @@ func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 	x, there := t.find(d)
 	switch {
 	case !there:
-		return x, fault.New(fault.Denied, "unauthenticated",
+		return x, fault.New(fault.Denied, fault.CodeUnauthenticated,
 			"the token is not valid here; look for the current one where this souk was started")
 	case x.State == api.TokenGood:
 		return x, nil
 	}
-	return x, fault.New(fault.Denied, fault.Code("token_"+string(x.State)),
+	return x, fault.New(fault.Denied, x.State.Code(),
 		"the token %s is let in no more: %s; use another one", x.Name, x.Why)
 }
 
@@ -220,7 +220,8 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 		r.err = json.Unmarshal(o.Payload, &r.row)
 	}
 	if r.err == nil && (len(r.row.Line) > maxLine || !slices.Contains(api.Roles(), r.row.Role)) {
-		r.err = fault.New(fault.Invalid, "token", "the token %s has a role or a line that is not known here", o.Key)
+		r.err = fault.New(fault.Invalid, fault.CodeToken,
+			"the token %s has a role or a line that is not known here", o.Key)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,7 +236,7 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 // one that serves the API or issues certificates.
 func (t *Tokens) signed(o registry.Object) (since time.Time, err error) {
 	if len(o.Sig) <= ed25519.SignatureSize {
-		return since, fault.New(fault.Denied, "signature", "a token of %s is not signed", o.Stamp.Writer)
+		return since, fault.New(fault.Denied, pki.CodeSignature, "a token of %s is not signed", o.Stamp.Writer)
 	}
 	s := pki.Signature{Signature: o.Sig[:ed25519.SignatureSize], Certificate: o.Sig[ed25519.SignatureSize:]}
 	who, err := t.m.identity.Authored(signContext, o.SigningBytes(), s, t.now())
@@ -243,11 +244,11 @@ func (t *Tokens) signed(o registry.Object) (since time.Time, err error) {
 		return since, err
 	}
 	if who.ID != string(o.Stamp.Writer) || !who.Has(pki.Gateway) && !who.Has(pki.Issuer) {
-		return since, fault.New(fault.Denied, "signature", "member %s writes of tokens, which it may not", who.ID)
+		return since, fault.New(fault.Denied, pki.CodeSignature, "member %s writes of tokens, which it may not", who.ID)
 	}
 	c, err := x509.ParseCertificate(s.Certificate)
 	if err != nil {
-		return since, fault.Wrap(err, fault.Denied, "signature", "the certificate of %s cannot be read", who.ID)
+		return since, fault.Wrap(err, fault.Denied, pki.CodeSignature, "the certificate of %s cannot be read", who.ID)
 	}
 	return c.NotBefore, nil
 }
@@ -340,22 +341,23 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 	same := func(x api.Token) bool { return x.Name == in.Name && x.State == api.TokenGood }
 	switch {
 	case !pki.ValidID(in.Name) || strings.HasPrefix(in.Name, ownPrefix):
-		return out, fault.New(fault.Invalid, "token_name",
+		return out, fault.New(fault.Invalid, codeTokenName,
 			"%q cannot name a token: use lower-case letters, digits and dashes, and do not begin with %q", in.Name,
 			ownPrefix)
 	case !slices.Contains(api.Roles(), in.Role):
-		return out, fault.New(fault.Invalid, "token_role", "%q is no role; it is admin, operator or viewer", in.Role)
+		return out, fault.New(fault.Invalid, pki.CodeTokenRole,
+			"%q is no role; it is admin, operator or viewer", in.Role)
 	case in.App != "" && in.Role == api.RoleAdmin:
-		return out, fault.New(fault.Invalid, "token_role",
+		return out, fault.New(fault.Invalid, pki.CodeTokenRole,
 			"an admin's token is of all apps, not of %s alone; make it an operator's or a viewer's", in.App)
 	case life < minTokenLife || life > MaxTokenLife:
-		return out, fault.New(fault.Invalid, "token_life", "a token lasts from %v to %v, not %v", minTokenLife,
+		return out, fault.New(fault.Invalid, codeTokenLife, "a token lasts from %v to %v, not %v", minTokenLife,
 			MaxTokenLife, life)
 	case slices.ContainsFunc(all, same):
-		return out, fault.New(fault.Conflict, "token_exists",
+		return out, fault.New(fault.Conflict, codeTokenExists,
 			"there is a token %s that is good; revoke it first, or choose another name", in.Name)
 	case len(all) >= maxTokens:
-		return out, fault.New(fault.Exhausted, "tokens", "%d tokens are kept, the most; revoke some", len(all))
+		return out, fault.New(fault.Exhausted, pki.CodeTokens, "%d tokens are kept, the most; revoke some", len(all))
 	}
 	line, err := t.lineOf(by.Digest)
 	if err != nil {
@@ -378,7 +380,7 @@ func (t *Tokens) lineOf(d string) ([]forebear, error) {
 	}
 	r := t.rowOf(o)
 	if len(r.row.Line) >= maxLine {
-		return nil, fault.New(fault.Precondition, "token_line",
+		return nil, fault.New(fault.Precondition, codeTokenLine,
 			"the token was made with one that was made with one, %d times; use one nearer to a member's own", maxLine)
 	}
 	return append(slices.Clone(r.row.Line), forebear{d, string(o.Stamp.Writer), r.since}), nil
@@ -400,7 +402,7 @@ func (t *Tokens) tell(row tokenRow) (secret string, err error) {
 func (t *Tokens) put(d string, row tokenRow) error {
 	raw, err := json.Marshal(row)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "token", "the token cannot be written")
+		return fault.Wrap(err, fault.Internal, fault.CodeToken, "the token cannot be written")
 	}
 	_, err = t.m.cluster.Objects().Put(KindToken, d, schemaToken, raw)
 	return err
@@ -419,7 +421,7 @@ func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
 		out = append(out, x)
 	}
 	if len(out) == 0 {
-		return out, fault.New(fault.NotFound, "token_not_found", "there is no token %s that is good", ref)
+		return out, fault.New(fault.NotFound, codeTokenNotFound, "there is no token %s that is good", ref)
 	}
 	return out, nil
 }
@@ -431,7 +433,7 @@ func (t *Tokens) revoke(x api.Token, by, reason string) error {
 		_, err = t.m.cluster.Objects().Put(KindRevoked, x.Digest, schemaRevoked, raw)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.KindOf(err), "token", "the token %s could not be revoked", x.Name)
+		return fault.Wrap(err, fault.KindOf(err), fault.CodeToken, "the token %s could not be revoked", x.Name)
 	}
 	return nil
 }

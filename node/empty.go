@@ -131,7 +131,8 @@ func untilNone(ctx context.Context, left func() (int, error)) (err error) {
 		return err != nil || n == 0
 	})
 	if err == nil && late != nil {
-		err = fault.New(fault.Timeout, "not_empty", "%d things of the worker are not gone within %v; try again", n,
+		err = fault.New(fault.Timeout, fault.CodeNotEmpty,
+			"%d things of the worker are not gone within %v; try again", n,
 			emptyTime)
 	}
 	return err

@@ -89,7 +89,8 @@ func (n *Node) openEntry() error {
 		n.o.Log.Warn("another port is taken for connections of containers to what sleeps or is elsewhere", "instead of",
 			at, "err", err)
 		if ln, err = listen(netip.AddrPortFrom(at.Addr(), 0).String()); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on for containers", at.Addr())
+			return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
+				"%s cannot be listened on for containers", at.Addr())
 		}
 	}
 	lns := []net.Listener{ln}
@@ -124,7 +125,7 @@ func addressesOf(lns []net.Listener) (out []netip.AddrPort, err error) {
 	for _, ln := range lns {
 		at, err := netip.ParseAddrPort(ln.Addr().String())
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Internal, "listen", "%s is no address", ln.Addr())
+			return nil, fault.Wrap(err, fault.Internal, fault.CodeListen, "%s is no address", ln.Addr())
 		}
 		out = append(out, at)
 	}
@@ -360,15 +361,15 @@ func (e *entry) leave() {
 func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
 	tcp, is := c.(*net.TCPConn)
 	if !is {
-		return to, fault.New(fault.Internal, "entry", "the connection is none of the kernel's")
+		return to, fault.New(fault.Internal, codeEntry, "the connection is none of the kernel's")
 	}
 	at, err := hostnet.Asked(tcp)
 	if err != nil {
-		return to, fault.Wrap(err, fault.Invalid, "entry", "the connection was not made to an address of an app")
+		return to, fault.Wrap(err, fault.Invalid, codeEntry, "the connection was not made to an address of an app")
 	}
 	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return to, fault.Wrap(err, fault.Internal, "entry", "%s is no address", c.RemoteAddr())
+		return to, fault.Wrap(err, fault.Internal, codeEntry, "%s is no address", c.RemoteAddr())
 	}
 	own := from.Addr().Unmap()
 	if own.Is4() {
@@ -376,13 +377,13 @@ func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
 	}
 	who, known := e.askerAt(own)
 	if !known {
-		return to, fault.New(fault.Denied, "entry", "%s is not the address of a machine of this host", from.Addr())
+		return to, fault.New(fault.Denied, codeEntry, "%s is not the address of a machine of this host", from.Addr())
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.byAddr[hostnet.Four(at.Addr())]
 	if x == nil {
-		return to, fault.New(fault.NotFound, "entry", "no app has the address %s here any more", at.Addr())
+		return to, fault.New(fault.NotFound, codeEntry, "no app has the address %s here any more", at.Addr())
 	}
 	return proxy.Inside{App: x.App, Group: x.Group, Port: int(at.Port()), From: who.app, Machine: who.id,
 		Client: from.Addr().Unmap()}, nil

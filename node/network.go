@@ -37,7 +37,7 @@ func (n *Node) openNetwork() error {
 	}
 	dir, err := filepath.Abs(n.o.Dir)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s has no path", n.o.Dir)
+		return fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s has no path", n.o.Dir)
 	}
 	n.network = &oci.Network{Addresses: Addresses(), Realm: dir, AllowHost: c.AllowHost, Lacks: c.NoNetwork}
 	if c.NoNetwork != nil {
@@ -73,7 +73,7 @@ func (n *Node) listenInside(v names.View, at netip.AddrPort) (s *names.Server, i
 	}
 	n.closers = append(n.closers, s.Close)
 	if is, err = netip.ParseAddrPort(s.Addr()); err != nil {
-		return nil, is, fault.Wrap(err, fault.Internal, "dns", "%s is no address", s.Addr())
+		return nil, is, fault.Wrap(err, fault.Internal, names.CodeDNS, "%s is no address", s.Addr())
 	}
 	return s, is, nil
 }

@@ -275,7 +275,7 @@ func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error
 // twinOf returns why nothing may be made through this member: another of its id is alive. One that was removed goes on
 // with its own worker, as one that is cut off does: whoever has the key of gossip can write that it was removed.
 func twinOf(m *member.Member) error {
-	if err := m.Unfit(); fault.CodeOf(err) == "twin" {
+	if err := m.Unfit(); fault.CodeOf(err) == fault.CodeTwin {
 		return err
 	}
 	return nil

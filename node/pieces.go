@@ -50,11 +50,11 @@ func readPieces(dir string) (*pieces, error) {
 		return p, nil
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "pieces", "the list of files %s cannot be read", path)
+		return nil, fault.Wrap(err, fault.Unavailable, codePieces, "the list of files %s cannot be read", path)
 	}
 	text, sum, ok := bytes.Cut(raw, []byte("sum "))
 	if !ok || strings.TrimSpace(string(sum)) != checksum(text) {
-		return nil, fault.New(fault.Internal, "pieces",
+		return nil, fault.New(fault.Internal, codePieces,
 			"the list of files %s is damaged: see that nothing else in %s is missing, then remove it, and souk makes "+
 				"it anew", path, dir)
 	}
@@ -78,7 +78,7 @@ func (p *pieces) write() error {
 	fmt.Fprintf(&b, "sum %s\n", checksum(b.Bytes()))
 	path := filepath.Join(p.dir, piecesFile)
 	if err := journal.WriteWhole(path, b.Bytes(), 0o600); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "pieces", "the list of files %s cannot be written", path)
+		return fault.Wrap(err, fault.Unavailable, codePieces, "the list of files %s cannot be written", path)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func CheckPieces(dir string) error {
 		return nil
 	}
 	slices.Sort(missing)
-	return fault.New(fault.Internal, "piece_missing",
+	return fault.New(fault.Internal, codePieceMissing,
 		"%s was there when souk ran last and is missing, so nothing is started: put it back from where it went, or "+
 			"put back a backup of all of %s; or, if it is lost for good, give up what it held: souk agent without %s",
 		strings.Join(missing, ", "), dir, strings.Join(missing, " "))
@@ -158,14 +158,14 @@ func (n *Node) anew(w Worker) (bool, error) {
 func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 	name, err := filepath.Rel(dir, path)
 	if err != nil || !filepath.IsLocal(name) {
-		return nil, fault.New(fault.Invalid, "piece", "%s does not lie in %s", path, dir)
+		return nil, fault.New(fault.Invalid, CodePiece, "%s does not lie in %s", path, dir)
 	}
 	p, err := readPieces(dir)
 	if err != nil {
 		return nil, err
 	}
 	if p.of[name] == "" && filepath.Base(name) != workerJournal {
-		return nil, fault.New(fault.NotFound, "piece",
+		return nil, fault.New(fault.NotFound, CodePiece,
 			"%s is no file that souk must find in %s; %s lists them", name, dir, filepath.Join(dir, piecesFile))
 	}
 	p.of[name] = pieceLost
@@ -178,7 +178,7 @@ func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 		case err == nil:
 			aside = append(aside, to)
 		case !errors.Is(err, fs.ErrNotExist):
-			return aside, fault.Wrap(err, fault.Unavailable, "piece", "%s cannot be put aside", old)
+			return aside, fault.Wrap(err, fault.Unavailable, CodePiece, "%s cannot be put aside", old)
 		}
 	}
 	return aside, nil

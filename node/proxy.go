@@ -56,7 +56,7 @@ func (n *Node) openCerts(ctx context.Context, c *Proxy) (err error) {
 	}
 	dir := n.below(certsDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "dir", "the directory %s cannot be made", dir)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	n.certs, err = certs.New(ctx, certs.Options{Dir: dir, Files: c.Certs.Files, ACME: c.Certs.ACME, Local: c.Domains,
 		Allowed: n.answers, Others: n.otherProxies(), Log: n.o.Log})
@@ -157,7 +157,7 @@ func (n *Node) kept(app string) (k proxy.Kept) {
 // request.
 func (n *Node) another(ctx context.Context, a proxy.Another) (id string, err error) {
 	m, err := n.broker.Another(ctx, a.App, a.Like, a.Name, a.Warm)
-	if fault.CodeOf(err) == "name_taken" {
+	if fault.CodeOf(err) == fault.CodeNameInUse {
 		return "", nil
 	}
 	if err != nil {

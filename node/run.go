@@ -71,7 +71,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	for _, ln := range at {
 		g.Go(func() error {
 			if err := n.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-				return fault.Wrap(err, fault.Internal, "serve", "the API stopped serving")
+				return fault.Wrap(err, fault.Internal, codeServe, "the API stopped serving")
 			}
 			return nil
 		})
@@ -102,7 +102,7 @@ func (n *Node) relieveImages(ctx context.Context) {
 func (n *Node) watchCatalog(ctx context.Context) error {
 	select {
 	case <-n.catalog.Failed():
-		return fault.New(fault.Unavailable, "catalog",
+		return fault.New(fault.Unavailable, fault.CodeCatalog,
 			"the catalog could not be written: see that the disk is well and has room, then start souk again; what "+
 				"runs goes on")
 	case <-ctx.Done():

@@ -70,7 +70,7 @@ func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
 func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	m, known := c.members.get(id)
 	if !known || !m.Heard() {
-		return fault.New(fault.Unavailable, "pull", "member %s is not heard", id)
+		return fault.New(fault.Unavailable, fault.CodePull, "member %s is not heard", id)
 	}
 	e := c.antiEntropy
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
@@ -127,6 +127,6 @@ func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
 		}
 		answer = registry.Delta{}
 	}
-	return diverged, fault.New(fault.Unavailable, "pull",
+	return diverged, fault.New(fault.Unavailable, fault.CodePull,
 		"%d questions were not enough to learn all that %s knows", pullRounds, m.ID)
 }

@@ -62,12 +62,12 @@ func New(o Options) (*Cluster, error) {
 	}
 	seal, err := newSealer(o.Keys)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "gossip_options", "a gossip key cannot be used")
+		return nil, fault.Wrap(err, fault.Invalid, codeGossipOptions, "a gossip key cannot be used")
 	}
 	var ring *memberlist.Keyring
 	if len(o.Keys) > 0 {
 		if ring, err = memberlist.NewKeyring(o.Keys[1:], o.Keys[0]); err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "gossip_options", "the gossip keys cannot be used")
+			return nil, fault.Wrap(err, fault.Invalid, codeGossipOptions, "the gossip keys cannot be used")
 		}
 	}
 	d, err := openDisk(o.Dir)
@@ -147,7 +147,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	conf.Keyring = c.ring
 	var err error
 	if c.ml, err = memberlist.Create(conf); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "gossip", "gossip does not start")
+		return fault.Wrap(err, fault.Unavailable, codeGossip, "gossip does not start")
 	}
 	close(c.ready)
 	var all sync.WaitGroup
@@ -185,7 +185,7 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	}
 	n, err := c.ml.Join(addrs)
 	if n == 0 && len(addrs) > 0 {
-		return fault.Wrap(err, fault.Unavailable, "join",
+		return fault.Wrap(err, fault.Unavailable, codeJoin,
 			"none of the %d addresses answers as a member of a cluster with our gossip key", len(addrs))
 	}
 	poke(c.antiEntropy.wake)
@@ -215,7 +215,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	}
 	c.leaving.Store(true)
 	if err := errors.Join(c.ml.UpdateNode(patience/2), c.ml.Leave(patience/2)); err != nil {
-		return fault.Wrap(err, fault.Timeout, "leave",
+		return fault.Wrap(err, fault.Timeout, codeLeave,
 			"the goodbye may not have reached anybody; they will notice by themselves")
 	}
 	return nil

@@ -65,7 +65,7 @@ func openDisk(dir string) (*disk, error) {
 		return d, nil
 	}
 	if err := d.open(); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "gossip_dir",
+		return nil, fault.Wrap(err, fault.Unavailable, codeGossipDir,
 			"the directory %s cannot be used for the members and objects of the cluster", dir)
 	}
 	return d, nil
@@ -90,7 +90,7 @@ func (d *disk) open() error {
 		n := binary.BigEndian.Uint32(raw)
 		if !wholeFrame(raw) {
 			if another(raw[1:]) {
-				return fault.New(fault.Internal, "objects_damaged",
+				return fault.New(fault.Internal, codeObjectsDamaged,
 					"the file %s is damaged in its middle and was left as it is: restore it from a backup, or give up "+
 						"what it holds and the other members do not know: souk agent without %s",
 					filepath.Join(d.dir, ObjectsFile), filepath.Join(d.dir, ObjectsFile))
@@ -176,7 +176,7 @@ func (d *disk) append(sync bool, objs ...registry.Object) error {
 	}
 	if err != nil {
 		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
-		return fault.Wrap(err, fault.Unavailable, "disk",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk,
 			"%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
 	}
 	d.size += int64(len(frames))
@@ -196,7 +196,7 @@ func (d *disk) write(s saved) error {
 		err = replace(filepath.Join(d.dir, MembersFile), raw)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "disk", "the members of the cluster cannot be saved")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the members of the cluster cannot be saved")
 	}
 	return nil
 }

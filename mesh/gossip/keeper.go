@@ -59,7 +59,8 @@ func (k *keeper) do(add func(*batch)) <-chan error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		done <- fault.New(fault.Unavailable, "closed", "this member's gossip has ended; nothing is kept any more")
+		done <- fault.New(fault.Unavailable, fault.CodeClosed,
+			"this member's gossip has ended; nothing is kept any more")
 		return done
 	}
 	add(&k.waiting)

@@ -22,26 +22,26 @@ const tellTime = 2 * time.Second
 // Who changes a key must see that everybody can read it before anybody writes with it; see package pki's GossipKeys.
 func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 	if c.ring == nil || len(keys) == 0 {
-		return fault.New(fault.Precondition, "gossip_key", "gossip that is not encrypted has no keys to change")
+		return fault.New(fault.Precondition, codeGossipKey, "gossip that is not encrypted has no keys to change")
 	}
 	seal, err := newSealer(keys)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+		return fault.Wrap(err, fault.Invalid, codeGossipKey, "a gossip key cannot be used")
 	}
 	for _, k := range keys {
 		if err := c.ring.AddKey(k); err != nil {
-			return fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+			return fault.Wrap(err, fault.Invalid, codeGossipKey, "a gossip key cannot be used")
 		}
 	}
 	if err := c.ring.UseKey(keys[0]); err != nil {
-		return fault.Wrap(err, fault.Internal, "gossip_key", "a gossip key that was just installed is not there")
+		return fault.Wrap(err, fault.Internal, codeGossipKey, "a gossip key that was just installed is not there")
 	}
 	old := slices.Clone(c.ring.GetKeys())
 	// from the end: memberlist's RemoveKey shifts what readers may be looking at
 	for _, k := range slices.Backward(old) {
 		if !slices.ContainsFunc(keys, func(x []byte) bool { return bytes.Equal(x, k) }) {
 			if err := c.ring.RemoveKey(k); err != nil {
-				return fault.Wrap(err, fault.Internal, "gossip_key",
+				return fault.Wrap(err, fault.Internal, codeGossipKey,
 					"a gossip key that is not used could not be removed")
 			}
 		}
@@ -67,16 +67,18 @@ func (c *Cluster) Keys() int { return int(c.keys.Load()) }
 func Knock(ctx context.Context, addr string, key []byte) (answered bool, err error) {
 	s, err := newSealer([][]byte{key})
 	if err != nil {
-		return false, fault.Wrap(err, fault.Invalid, "gossip_key", "a gossip key cannot be used")
+		return false, fault.Wrap(err, fault.Invalid, codeGossipKey, "a gossip key cannot be used")
 	}
 	conn, err := (&net.Dialer{Timeout: tellTime}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return false, fault.Wrap(err, fault.Unavailable, "unreachable", "the gossip at %s cannot be reached", addr)
+		return false, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
+			"the gossip at %s cannot be reached", addr)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(tellTime))
 	if err := s.write(conn, []byte{pullByte}, question, registry.EncodeDigest(registry.Digest{})); err != nil {
-		return false, fault.Wrap(err, fault.Unavailable, "unreachable", "the gossip at %s takes no question", addr)
+		return false, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
+			"the gossip at %s takes no question", addr)
 	}
 	_, err = io.ReadFull(conn, make([]byte, 1)) // it is closed, or silent, to whose question it cannot open
 	return err == nil, nil

@@ -117,7 +117,7 @@ const (
 
 func (o *Options) check() error {
 	bad := func(format string, args ...any) error {
-		return fault.New(fault.Invalid, "gossip_options", format, args...)
+		return fault.New(fault.Invalid, codeGossipOptions, format, args...)
 	}
 	if o.Self == "" || len(o.Self) > registry.MaxName {
 		return bad("a member needs an id of 1 to %d bytes", registry.MaxName)

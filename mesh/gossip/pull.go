@@ -63,7 +63,7 @@ func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > 4*registry.MaxDelta {
-		return nil, fault.New(fault.Invalid, "frame",
+		return nil, fault.New(fault.Invalid, fault.CodeFrame,
 			"a frame of %d bytes is more than the %d allowed", n, 4*registry.MaxDelta)
 	}
 	var come bytes.Buffer // grows with what comes: anybody can name a length
@@ -82,7 +82,7 @@ func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
 			return text, nil
 		}
 	}
-	return nil, fault.New(fault.Denied, "gossip_key",
+	return nil, fault.New(fault.Denied, codeGossipKey,
 		"a frame is not sealed with a gossip key of ours; members need a key in common")
 }
 

@@ -75,7 +75,7 @@ func listen(bind, advertise string) (*transport, error) {
 		if udp != nil {
 			_ = udp.Close()
 		}
-		return nil, fault.Wrap(err, fault.Unavailable, "gossip_bind", "gossip cannot listen at %s", bind)
+		return nil, fault.Wrap(err, fault.Unavailable, codeGossipBind, "gossip cannot listen at %s", bind)
 	}
 	_ = udp.SetReadBuffer(4 << 20) // as much as the kernel gives
 	dial := func(addr string, timeout time.Duration) (net.Conn, error) {

@@ -272,7 +272,7 @@ func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 // Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
 	if m, _ := c.members.get(id); m.Heard() {
-		return fault.New(fault.Precondition, "alive",
+		return fault.New(fault.Precondition, CodeAlive,
 			"%s is %s; only a worker that is gone can be forgotten", id, m.State)
 	}
 	c.mu.Lock()

@@ -13,6 +13,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	CodeDNS       fault.Code = "dns"        // the DNS server stopped, or an address of it is wrong
+	codeDNSListen fault.Code = "dns_listen" // the DNS server cannot listen at its address
+)
+
 // Bounds of a server.
 const (
 	MaxQueries = 256 // under way at once
@@ -36,12 +42,12 @@ type Server struct {
 func Listen(addr string, v View) (*Server, error) {
 	tcp, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "dns_listen",
+		return nil, fault.Wrap(err, fault.Unavailable, codeDNSListen,
 			"%s cannot be listened on for DNS; give another --dns", addr)
 	}
 	udp, err := net.ListenPacket("udp", tcp.Addr().String())
 	if err != nil {
-		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "dns_listen",
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, codeDNSListen,
 			"%s cannot be listened on for DNS by UDP; give another --dns", addr), tcp.Close())
 	}
 	return &Server{view: v, slots: make(chan struct{}, MaxQueries), udp: udp,
@@ -97,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Unavailable, "dns", "the DNS server stopped")
+	return fault.Wrap(err, fault.Unavailable, CodeDNS, "the DNS server stopped")
 }
 
 // serve answers one query, if there is a free slot.

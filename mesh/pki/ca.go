@@ -72,7 +72,8 @@ func Init(dir string, now time.Time) (*CA, error) {
 		}
 	}
 	if _, err := os.Stat(c.path("active")); err == nil {
-		return nil, fault.New(fault.Conflict, "ca_exists", "%s holds a CA already; use it, or choose another directory",
+		return nil, fault.New(fault.Conflict, codeCAExists,
+			"%s holds a CA already; use it, or choose another directory",
 			dir)
 	}
 	if err := c.makeRoot(1, now); err != nil {
@@ -113,7 +114,7 @@ func (c *CA) rootFile(n int) string { return c.path("root-" + strconv.Itoa(n) + 
 func (c *CA) active() (a active, err error) {
 	err = readJSON(c.path("active"), &a)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fault.New(fault.NotFound, "ca",
+		err = fault.New(fault.NotFound, codeCA,
 			"%s holds no CA; name the directory that `souk init` made, or a copy of it", c.dir)
 	}
 	return a, err
@@ -129,11 +130,11 @@ func (c *CA) makeRoot(n int, now time.Time) error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, pub, key)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "ca", "a root could not be signed")
+		return fault.Wrap(err, fault.Internal, codeCA, "a root could not be signed")
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "ca", "a root just signed cannot be read")
+		return fault.Wrap(err, fault.Internal, codeCA, "a root just signed cannot be read")
 	}
 	return writeKeys(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
 }
@@ -168,11 +169,11 @@ func (c *CA) root(n int) (root, error) {
 		return root{}, err
 	}
 	if err != nil {
-		return root{}, fault.Wrap(err, fault.Unavailable, "ca", "root %d of the CA cannot be read", n)
+		return root{}, fault.Wrap(err, fault.Unavailable, codeCA, "root %d of the CA cannot be read", n)
 	}
 	b, err := parseBlocks(raw, file)
 	if err == nil && (b.key == nil || len(b.certs) != 1) {
-		err = fault.New(fault.Invalid, "file", "%s is damaged: it must hold one key and one certificate", file)
+		err = fault.New(fault.Invalid, fault.CodeFile, "%s is damaged: it must hold one key and one certificate", file)
 	}
 	if err != nil {
 		return root{}, err
@@ -211,7 +212,7 @@ func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, e
 		return Credentials{}, err
 	}
 	if now.After(by.cert.NotAfter) {
-		return Credentials{}, fault.New(fault.Unavailable, "ca_expired",
+		return Credentials{}, fault.New(fault.Unavailable, codeCAExpired,
 			"the CA's root ended on %s; see docs/break-glass.md", day(by.cert.NotAfter))
 	}
 	t := &x509.Certificate{
@@ -224,11 +225,11 @@ func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, e
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, by.cert, pub, by.key)
 	if err != nil {
-		return Credentials{}, fault.Wrap(err, fault.Internal, "ca", "the certificate of %s could not be signed", n.ID)
+		return Credentials{}, fault.Wrap(err, fault.Internal, codeCA, "the certificate of %s could not be signed", n.ID)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return Credentials{}, fault.Wrap(err, fault.Internal, "ca", "a certificate just signed cannot be read")
+		return Credentials{}, fault.Wrap(err, fault.Internal, codeCA, "a certificate just signed cannot be read")
 	}
 	out, err := c.Bundle()
 	out.Certificate = certPEM(leaf)
@@ -307,12 +308,12 @@ func requestKey(csr []byte) (ed25519.PublicKey, error) {
 		err = r.CheckSignature()
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "csr",
+		return nil, fault.Wrap(err, fault.Invalid, codeCSR,
 			"the certificate request cannot be read or is not signed by its key")
 	}
 	pub, ok := r.PublicKey.(ed25519.PublicKey)
 	if !ok {
-		return nil, fault.New(fault.Invalid, "csr",
+		return nil, fault.New(fault.Invalid, codeCSR,
 			"the certificate request holds a key that is not Ed25519; let souk make it")
 	}
 	return pub, nil

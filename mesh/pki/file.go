@@ -107,7 +107,7 @@ func fileFault(err error, file string) error {
 	if err == nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Unavailable, "file", "%s could not be read or written", file)
+	return fault.Wrap(err, fault.Unavailable, fault.CodeFile, "%s could not be read or written", file)
 }
 
 // maxFile bounds every file that is read here, in bytes.
@@ -116,7 +116,8 @@ const maxFile = 1 << 20
 // readFile reads a file of souk's own; fs.ErrNotExist stays what it is.
 func readFile(file string) ([]byte, error) {
 	if st, err := os.Stat(file); err == nil && st.Size() > maxFile {
-		return nil, fault.New(fault.Invalid, "file", "%s has %d bytes; no file of souk's is larger than %d", file,
+		return nil, fault.New(fault.Invalid, fault.CodeFile,
+			"%s has %d bytes; no file of souk's is larger than %d", file,
 			st.Size(), maxFile)
 	}
 	raw, err := os.ReadFile(file)
@@ -132,7 +133,7 @@ func readJSON(file string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return fault.Wrap(err, fault.Invalid, "file", "%s is damaged", file)
+		return fault.Wrap(err, fault.Invalid, fault.CodeFile, "%s is damaged", file)
 	}
 	return nil
 }
@@ -162,7 +163,8 @@ func parseBlocks(raw []byte, file string) (b blocks, err error) {
 			err = b.gossip.read(p)
 		}
 		if err != nil {
-			return b, fault.Wrap(err, fault.Invalid, "file", "%s is damaged: a %s in it cannot be read", file, p.Type)
+			return b, fault.Wrap(err, fault.Invalid, fault.CodeFile,
+				"%s is damaged: a %s in it cannot be read", file, p.Type)
 		}
 	}
 }

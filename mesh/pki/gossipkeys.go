@@ -133,10 +133,10 @@ func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	case err != nil:
 		return k, err
 	case k.Step != "":
-		return k, fault.New(fault.Conflict, "rotation",
+		return k, fault.New(fault.Conflict, fault.CodeRotation,
 			"the key of gossip is being rotated already; the next one is %s", k.Step)
 	case len(k.Retired) >= maxRetired:
-		return k, fault.New(fault.Conflict, "rotation",
+		return k, fault.New(fault.Conflict, fault.CodeRotation,
 			"the key of gossip was rotated %d times; make a new CA, and let every member join anew", len(k.Retired))
 	}
 	key := make([]byte, gossipKeySize)
@@ -160,7 +160,8 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 		return k, err
 	}
 	if k.Generation != of {
-		return k, fault.New(fault.Conflict, "rotation", "the keys of gossip are of generation %d, not %d any more",
+		return k, fault.New(fault.Conflict, fault.CodeRotation,
+			"the keys of gossip are of generation %d, not %d any more",
 			k.Generation, of)
 	}
 	switch k.Step {
@@ -172,7 +173,7 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 		k.Retired = append(k.Keys[1:len(k.Keys):len(k.Keys)], k.Retired...)
 		k.Keys, k.Step = k.Keys[:1], ""
 	default:
-		return k, fault.New(fault.Precondition, "rotation", "no rotation of the keys of gossip is under way")
+		return k, fault.New(fault.Precondition, fault.CodeRotation, "no rotation of the keys of gossip is under way")
 	}
 	k.Generation++
 	return k, writeKeys(c.path(gossipFile), k.pem())

@@ -35,7 +35,7 @@ func (c *CA) claim(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, er
 		return false, fault.As(err)
 	}
 	if has.Key != g.Key && now.Before(has.Ends) {
-		return false, fault.New(fault.Conflict, "id_taken",
+		return false, fault.New(fault.Conflict, fault.CodeIDInUse,
 			"the id %s has a certificate until %s; join with another id, or let the cluster forget that one first "+
 				"(`souk node rm %s`)", n.ID, day(has.Ends), n.ID)
 	}
@@ -56,7 +56,7 @@ func (c *CA) note(n Name, pub ed25519.PublicKey, now time.Time) error {
 // Forget lets an id be taken anew. It takes no certificate away: who serves must refuse the old one (wire's Denied).
 func (c *CA) Forget(id string) error {
 	if !ValidID(id) {
-		return fault.New(fault.Invalid, "id", "%q cannot name a member", clip(id))
+		return fault.New(fault.Invalid, fault.CodeID, "%q cannot name a member", clip(id))
 	}
 	if err := os.Remove(c.grantee(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fileFault(err, c.grantee(id))

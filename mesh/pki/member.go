@@ -55,7 +55,7 @@ func newRequest(dir string, write func(file string, data []byte) error) (*Reques
 	}
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, b.key)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "csr", "a certificate request could not be made")
+		return nil, fault.Wrap(err, fault.Internal, codeCSR, "a certificate request could not be made")
 	}
 	return &Request{csr, b.key, write}, nil
 }
@@ -104,10 +104,10 @@ func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip GossipKey
 		}
 	}
 	if key == nil || h.tls.Leaf == nil || len(h.roots) == 0 {
-		return nil, fault.New(fault.Invalid, "credentials", "a key, a certificate or a root is missing; join again")
+		return nil, fault.New(fault.Invalid, codeCredentials, "a key, a certificate or a root is missing; join again")
 	}
 	if pub, ok := h.tls.Leaf.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
-		return nil, fault.New(fault.Invalid, "credentials", "the certificate is for another key; join again")
+		return nil, fault.New(fault.Invalid, codeCredentials, "the certificate is for another key; join again")
 	}
 	var err error
 	h.name, err = nameOf(h.tls.Leaf)
@@ -147,7 +147,7 @@ func (i *Identity) Reload() error {
 	file := filepath.Join(i.dir, MemberFile)
 	raw, err := readKeys(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "not_joined", "%s holds no certificate; `souk join` gets one", i.dir)
+		return fault.New(fault.NotFound, codeNotJoined, "%s holds no certificate; `souk join` gets one", i.dir)
 	}
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	}
 	i.keep(&c)
 	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
-		return fault.New(fault.Denied, "certificate",
+		return fault.New(fault.Denied, fault.CodeCertificate,
 			"the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID,
 			n.Roles)
 	}

@@ -50,18 +50,19 @@ func ValidID(s string) bool {
 // check says why the name cannot stand in a certificate, and puts the roles in order.
 func (n Name) check() (Name, error) {
 	if !ValidID(n.ID) {
-		return n, fault.New(fault.Invalid, "id",
+		return n, fault.New(fault.Invalid, fault.CodeID,
 			"%q cannot name a member: use 1 to 63 of a-z, 0-9, - _ and ., a letter or digit first", clip(n.ID))
 	}
 	roles := slices.Clone(n.Roles)
 	slices.Sort(roles)
 	n.Roles = slices.Compact(roles)
 	if len(n.Roles) == 0 {
-		return n, fault.New(fault.Invalid, "role", "a member needs a role: worker, gateway, issuer")
+		return n, fault.New(fault.Invalid, fault.CodeRole, "a member needs a role: worker, gateway, issuer")
 	}
 	for _, r := range n.Roles {
 		if !r.known() {
-			return n, fault.New(fault.Invalid, "role", "%q is no role; use worker, gateway, issuer", clip(string(r)))
+			return n, fault.New(fault.Invalid, fault.CodeRole,
+				"%q is no role; use worker, gateway, issuer", clip(string(r)))
 		}
 	}
 	return n, nil
@@ -87,13 +88,13 @@ func nameOf(c *x509.Certificate) (Name, error) {
 		}
 		plain := url.URL{Scheme: scheme, Host: u.Host, Path: u.Path}
 		if *u != plain || !role.known() || !ValidID(id) || n.ID != "" && n.ID != id {
-			return Name{}, fault.New(fault.Denied, "certificate",
+			return Name{}, fault.New(fault.Denied, fault.CodeCertificate,
 				"the certificate names %q, which is no role of one member", clip(u.String()))
 		}
 		n.ID, n.Roles = id, append(n.Roles, role)
 	}
 	if n.ID == "" {
-		return Name{}, fault.New(fault.Denied, "certificate", "the certificate names no member")
+		return Name{}, fault.New(fault.Denied, fault.CodeCertificate, "the certificate names no member")
 	}
 	return n, nil
 }

@@ -19,10 +19,10 @@ func (c *CA) Prepare(now time.Time) error {
 	case err != nil:
 		return err
 	case next != nil:
-		return fault.New(fault.Conflict, "rotation", "the next root was made on %s; activate it, from %s on",
+		return fault.New(fault.Conflict, fault.CodeRotation, "the next root was made on %s; activate it, from %s on",
 			day(made(*next)), day(made(*next).Add(Overlap)))
 	case len(old) > 0:
-		return fault.New(fault.Conflict, "rotation", "an old root is still trusted; retire it first")
+		return fault.New(fault.Conflict, fault.CodeRotation, "an old root is still trusted; retire it first")
 	}
 	a, err := c.active()
 	if err != nil {
@@ -42,9 +42,9 @@ func (c *CA) Activate(now time.Time, force bool) error {
 	case err != nil:
 		return err
 	case next == nil:
-		return fault.New(fault.Precondition, "rotation", "there is no next root; prepare one first")
+		return fault.New(fault.Precondition, fault.CodeRotation, "there is no next root; prepare one first")
 	case now.Before(made(*next).Add(Overlap)) && !force:
-		return fault.New(fault.Precondition, "rotation",
+		return fault.New(fault.Precondition, fault.CodeRotation,
 			"the next root is trusted since %s only; members need until %s to hear of it", day(made(*next)),
 			day(made(*next).Add(Overlap)))
 	}
@@ -59,9 +59,9 @@ func (c *CA) Retire(now time.Time) error {
 	case err != nil:
 		return err
 	case len(old) == 0:
-		return fault.New(fault.Precondition, "rotation", "there is no old root")
+		return fault.New(fault.Precondition, fault.CodeRotation, "there is no old root")
 	case now.Before(since.Add(CertificateLife)):
-		return fault.New(fault.Precondition, "rotation",
+		return fault.New(fault.Precondition, fault.CodeRotation,
 			"certificates of the old root may hold until %s; retire it then", day(since.Add(CertificateLife)))
 	}
 	for _, r := range old {

@@ -57,7 +57,7 @@ func (t Token) String() string {
 // ParseToken reads what String wrote.
 func ParseToken(s string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(s), ".")
-	bad := fault.New(fault.Invalid, "token",
+	bad := fault.New(fault.Invalid, fault.CodeToken,
 		"this is no join token; `souk token join` prints one, of the form %s.XXXX.XXXX", tokenPrefix)
 	if len(s) > 256 || len(parts) != 3 || parts[0] != tokenPrefix {
 		return Token{}, bad
@@ -78,7 +78,8 @@ func (c *CA) NewToken(now time.Time, o TokenOptions) (Token, error) {
 		o.TTL = DefaultTokenTTL
 	}
 	if o.TTL < 0 || o.TTL > MaxTokenLife {
-		return Token{}, fault.New(fault.Invalid, "ttl", "a join token lasts up to %v; got %v", MaxTokenLife, o.TTL)
+		return Token{}, fault.New(fault.Invalid, fault.CodeTTL,
+			"a join token lasts up to %v; got %v", MaxTokenLife, o.TTL)
 	}
 	if len(o.Roles) == 0 {
 		o.Roles = []Role{Gateway, Worker}
@@ -128,7 +129,7 @@ func (c *CA) sweep(now time.Time) error {
 		os.Remove(c.path("tokens", f.Name()+".used"))
 	}
 	if left >= MaxTokens {
-		return fault.New(fault.Exhausted, "tokens",
+		return fault.New(fault.Exhausted, CodeTokens,
 			"%d join tokens are out already, the most that are kept; wait until some have ended", left)
 	}
 	return nil
@@ -168,20 +169,21 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 	var e tokenEntry
 	switch err := readJSON(c.tokenFile(secret), &e); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.Denied, "token_unknown",
+		return fault.New(fault.Denied, codeTokenUnknown,
 			"this issuer knows no such join token (those that have ended are forgotten); make one there with `souk "+
 				"token join`")
 	case err != nil:
 		return err
 	case !now.Before(e.Ends):
-		return fault.New(fault.Denied, "token_expired",
+		return fault.New(fault.Denied, codeTokenExpired,
 			"the join token ended on %s; make another with `souk token join`", day(e.Ends))
 	case e.ID != "" && e.ID != n.ID:
-		return fault.New(fault.Denied, "token_id", "the join token is for %s, not for %s", e.ID, n.ID)
+		return fault.New(fault.Denied, codeTokenID, "the join token is for %s, not for %s", e.ID, n.ID)
 	}
 	for _, r := range n.Roles {
 		if !slices.Contains(e.Roles, r) {
-			return fault.New(fault.Denied, "token_role", "the join token does not give the role %s; make one that does",
+			return fault.New(fault.Denied, CodeTokenRole,
+				"the join token does not give the role %s; make one that does",
 				r)
 		}
 	}
@@ -207,6 +209,6 @@ func (c *CA) use(secret, key string) error {
 }
 
 func usedUp() error {
-	return fault.New(fault.Denied, "token_used",
+	return fault.New(fault.Denied, codeTokenUsed,
 		"the join token has been used; each lets one member join, so make another with `souk token join`")
 }

@@ -24,16 +24,17 @@ func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
 		if now.Before(c.NotBefore) {
-			return Name{}, fault.Wrap(err, fault.Denied, "certificate_early",
+			return Name{}, fault.Wrap(err, fault.Denied, codeCertificateEarly,
 				"the certificate of %s begins on %s and it is %s here; set the clocks right",
 				clip(c.Subject.CommonName), day(c.NotBefore), day(now))
 		}
-		return Name{}, fault.Wrap(err, fault.Denied, "certificate_expired",
+		return Name{}, fault.Wrap(err, fault.Denied, CodeCertificateExpired,
 			"the certificate of %s, or its root, has ended (%s); see docs/break-glass.md", clip(c.Subject.CommonName),
 			day(c.NotAfter))
 	}
 	if err != nil {
-		return Name{}, fault.Wrap(err, fault.Denied, "certificate", "the certificate is not of this cluster's CA")
+		return Name{}, fault.Wrap(err, fault.Denied, fault.CodeCertificate,
+			"the certificate is not of this cluster's CA")
 	}
 	return nameOf(c)
 }
@@ -42,12 +43,12 @@ func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name
 // connection may live longer than the certificate it was made with.
 func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
-		return Name{}, fault.New(fault.Denied, "certificate",
+		return Name{}, fault.New(fault.Denied, fault.CodeCertificate,
 			"the caller showed no certificate; only members may ask this")
 	}
 	c := cs.PeerCertificates[0]
 	if now.After(c.NotAfter) {
-		return Name{}, fault.New(fault.Denied, "certificate_expired",
+		return Name{}, fault.New(fault.Denied, CodeCertificateExpired,
 			"the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName), day(c.NotAfter))
 	}
 	return nameOf(c)
@@ -89,7 +90,7 @@ func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *t
 
 func (i *Identity) verifyPeer(cs tls.ConnectionState, now time.Time) (Name, error) {
 	if len(cs.PeerCertificates) == 0 {
-		return Name{}, fault.New(fault.Denied, "certificate", "the other end showed no certificate")
+		return Name{}, fault.New(fault.Denied, fault.CodeCertificate, "the other end showed no certificate")
 	}
 	return verify(cs.PeerCertificates[0], i.now.Load().roots, now)
 }
@@ -99,7 +100,8 @@ func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ..
 	c := base(alpn, func(cs tls.ConnectionState) error {
 		n, err := i.verifyPeer(cs, now())
 		if err == nil && (id != "" && n.ID != id || role != "" && !n.Has(role)) {
-			err = fault.New(fault.Denied, "peer", "%s (%s) was wanted, and at its address is %s with the roles %v", id,
+			err = fault.New(fault.Denied, fault.CodePeer,
+				"%s (%s) was wanted, and at its address is %s with the roles %v", id,
 				role, n.ID, n.Roles)
 		}
 		return err
@@ -120,12 +122,12 @@ func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 				digest(c) == t.Root
 		})
 		if at < 0 {
-			return fault.New(fault.Denied, "ca",
+			return fault.New(fault.Denied, codeCA,
 				"what answers there is not of the cluster that the token is for; nothing was sent to it")
 		}
 		n, err := verify(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
 		if err == nil && !n.Has(Issuer) {
-			err = fault.New(fault.Denied, "issuer",
+			err = fault.New(fault.Denied, CodeIssuer,
 				"%s is a member, and its certificate is not an issuer's; join at the one that holds the CA, or where "+
 					"that is lost and the CA's copy is put back at %s, there: souk ca issue %s --role "+
 					"gateway,issuer,worker --out DIR/identity, and start its agent again", n.ID, n.ID, n.ID)
@@ -148,7 +150,7 @@ func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 	h := i.now.Load()
 	sig, err := h.tls.PrivateKey.(ed25519.PrivateKey).Sign(nil, message, &ed25519.Options{Context: context})
 	if err != nil {
-		return Signature{}, fault.Wrap(err, fault.Internal, "sign", "a message of the kind %q could not be signed",
+		return Signature{}, fault.Wrap(err, fault.Internal, codeSign, "a message of the kind %q could not be signed",
 			clip(context))
 	}
 	return Signature{h.tls.Leaf.Raw, sig}, nil
@@ -162,7 +164,7 @@ func (i *Identity) Authored(context string, message []byte, s Signature, now tim
 		return Name{}, err
 	}
 	if ed25519.VerifyWithOptions(a.key, message, s.Signature, &ed25519.Options{Context: context}) != nil {
-		return Name{}, fault.New(fault.Denied, "signature", "the signature of %s does not fit the message", a.name.ID)
+		return Name{}, fault.New(fault.Denied, CodeSignature, "the signature of %s does not fit the message", a.name.ID)
 	}
 	return a.name, nil
 }
@@ -190,7 +192,7 @@ func (i *Identity) author(der []byte, now time.Time) (author, error) {
 	}
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
-		return a, fault.Wrap(err, fault.Denied, "signature", "the signer's certificate cannot be read")
+		return a, fault.Wrap(err, fault.Denied, CodeSignature, "the signer's certificate cannot be read")
 	}
 	at := now
 	if at.After(c.NotAfter) {
@@ -202,7 +204,7 @@ func (i *Identity) author(der []byte, now time.Time) (author, error) {
 	}
 	key, ok := c.PublicKey.(ed25519.PublicKey)
 	if !ok {
-		return a, fault.New(fault.Denied, "signature", "the certificate of %s has a key of another kind", n.ID)
+		return a, fault.New(fault.Denied, CodeSignature, "the certificate of %s has a key of another kind", n.ID)
 	}
 	a = author{name: n, key: key, roots: h, until: now.Add(authorsLast)}
 	i.authorsMu.Lock()

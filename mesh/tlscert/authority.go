@@ -30,7 +30,7 @@ func OpenAuthority(dir string, domains []string, now time.Time) (*Authority, err
 	}
 	a := &Authority{r}
 	if wrong := slices.DeleteFunc(slices.Clone(domains), a.Covers); len(wrong) > 0 {
-		return nil, fault.New(fault.Precondition, "tls_hosts",
+		return nil, fault.New(fault.Precondition, codeTLSHosts,
 			"the proxy's root in %s can vouch for names below %s, and not for %s: remove it and %s, and give the new "+
 				"root to the clients", filepath.Join(dir, AuthorityFile), strings.Join(r.vouches(), ", "),
 			strings.Join(wrong, ", "), filepath.Join(dir, authorityKey))
@@ -50,7 +50,7 @@ func (a *Authority) Covers(name string) bool {
 func (a *Authority) Issue(name string, now time.Time) (*tls.Certificate, error) {
 	c, err := a.root.issue([]string{name}, now)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "tls", "no certificate for %s could be made", name)
+		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "no certificate for %s could be made", name)
 	}
 	return c, nil
 }

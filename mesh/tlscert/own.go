@@ -26,6 +26,12 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
+// The codes of this package's errors.
+const (
+	CodeTLS      fault.Code = "tls"       // a certificate or key of TLS cannot be made or read
+	codeTLSHosts fault.Code = "tls_hosts" // the root cannot vouch for the host
+)
+
 // Times of souk's own certificates.
 const (
 	rootLife  = 10 * 365 * 24 * time.Hour
@@ -55,7 +61,7 @@ func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error)
 		return nil, err
 	}
 	if wrong := slices.DeleteFunc(slices.Clone(hosts), r.covers); len(wrong) > 0 {
-		return nil, fault.New(fault.Precondition, "tls_hosts",
+		return nil, fault.New(fault.Precondition, codeTLSHosts,
 			"the API's root in %s can vouch for %s, and not for %s: listen there, or remove it and %s and give the "+
 				"new root to the clients", filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "),
 			strings.Join(wrong, ", "), filepath.Join(dir, keyFile))
@@ -63,7 +69,7 @@ func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error)
 	others = slices.DeleteFunc(slices.Clone(others), func(h string) bool { return !r.covers(h) })
 	o := &own{root: r, hosts: slices.Concat(hosts, others)}
 	if len(o.hosts) == 0 {
-		return nil, fault.New(fault.Precondition, "tls_hosts", "the API's root in %s can vouch for %s, and for "+
+		return nil, fault.New(fault.Precondition, codeTLSHosts, "the API's root in %s can vouch for %s, and for "+
 			"nothing that this host has; remove it and %s and give the new root to the clients",
 			filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "), filepath.Join(dir, keyFile))
 	}
@@ -96,7 +102,7 @@ func (o *own) certificate(now time.Time) (*tls.Certificate, error) {
 	}
 	c, err := o.root.issue(o.hosts, now)
 	if err != nil {
-		return o.shown, fault.Wrap(err, fault.Internal, "tls", "no certificate for the API could be made")
+		return o.shown, fault.Wrap(err, fault.Internal, CodeTLS, "no certificate for the API could be made")
 	}
 	o.shown = c
 	return c, nil
@@ -114,13 +120,13 @@ func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 		return nil, err // says what to do
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "tls",
+		return nil, fault.Wrap(err, fault.Invalid, CodeTLS,
 			"the %s's root in %s cannot be read; remove it and %s, and clients are to be given the new one",
 			k.of, certFile, key)
 	}
 	signer, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fault.New(fault.Invalid, "tls", "%s is no key of a root of souk's", key)
+		return nil, fault.New(fault.Invalid, CodeTLS, "%s is no key of a root of souk's", key)
 	}
 	return &root{pair.Leaf, signer}, nil
 }
@@ -151,7 +157,7 @@ func writeKey(file string, key []byte) error {
 		return err
 	}
 	if err := journal.WriteWhole(file, sealed, 0o600); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeWrite, "%s cannot be written", file)
 	}
 	return nil
 }
@@ -161,7 +167,7 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	certFile, keyFile := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "tls", "no key can be made")
+		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "no key can be made")
 	}
 	names, addrs := split(hosts)
 	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "souk " + k.of + " of " + hosts[0]},
@@ -176,22 +182,22 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, priv.Public(), priv)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "tls", "no root for %s can be made", strings.Join(hosts, ", "))
+		return nil, fault.Wrap(err, fault.Invalid, CodeTLS, "no root for %s can be made", strings.Join(hosts, ", "))
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "tls", "the root that was made does not read")
+		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "the root that was made does not read")
 	}
 	raw, err := x509.MarshalPKCS8PrivateKey(priv)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "tls", "the key that was made does not encode")
+		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "the key that was made does not encode")
 	}
 	if err := writeKey(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})); err != nil {
 		return nil, err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	if err := journal.WriteWhole(certFile, text, 0o644); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", certFile)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeWrite, "%s cannot be written", certFile)
 	}
 	return &root{cert, priv}, nil
 }

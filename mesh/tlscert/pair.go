@@ -57,7 +57,8 @@ func (p *Pair) Load(now time.Time) error {
 }
 
 func (p *Pair) unusable(err error) error {
-	p.failed = fault.Wrap(err, fault.Invalid, "tls", "the certificate in %s with the key in %s cannot be used", p.Cert,
+	p.failed = fault.Wrap(err, fault.Invalid, CodeTLS,
+		"the certificate in %s with the key in %s cannot be used", p.Cert,
 		p.Key)
 	return p.failed
 }

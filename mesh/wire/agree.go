@@ -28,7 +28,7 @@ type agreeArgs struct {
 // agree is Unimplemented where the member shares nothing.
 func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Learner == nil {
-		return fault.New(fault.Unimplemented, "agree", "%s learns from no other member", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, codeAgree, "%s learns from no other member", s.o.Identity.Name().ID)
 	}
 	var in agreeArgs
 	if err := s.read(w, r, &in); err != nil {

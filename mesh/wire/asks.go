@@ -80,7 +80,7 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 			return t, nil
 		}
 		if u.waiting >= maxWaiting {
-			return nil, fault.New(fault.Unavailable, "busy",
+			return nil, fault.New(fault.Unavailable, fault.CodeBusy,
 				"machine %s is being asked for already; wait for the answer", clip(machine, 80))
 		}
 		u.waiting++

@@ -48,7 +48,7 @@ func numberedAsk(t *testing.T, w *Worker, number uint64) error {
 func wantRefusal(t *testing.T, err error, code fault.Code) {
 	t.Helper()
 	wantFault(t, err, fault.Exhausted, code)
-	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Worker != "w1" || len(r.Verdict.Failing) != 1 ||
+	if r, ok := fault.Detail[market.Refusal](err); !ok || r.Record.Worker != "w1" || len(r.Verdict.Failing) != 1 ||
 		r.RetryAfter == 0 {
 		t.Errorf("the refusal does not heal a view: %+v", fault.As(err).Detail)
 	}

@@ -49,13 +49,13 @@ func (c capability) understands(h http.Header, who string) error {
 	other, ok := parseCapability(text)
 	switch {
 	case !ok:
-		return fault.New(fault.Precondition, "capability",
+		return fault.New(fault.Precondition, codeCapability,
 			"%s does not say what it speaks; it is no souk, or one too old for this one", who)
 	case other.speaks < c.oldest:
-		return fault.New(fault.Precondition, "capability",
+		return fault.New(fault.Precondition, codeCapability,
 			"%s speaks %d, and here at least %d is needed; upgrade souk there", who, other.speaks, c.oldest)
 	case c.speaks < other.oldest:
-		return fault.New(fault.Precondition, "capability",
+		return fault.New(fault.Precondition, codeCapability,
 			"%s needs at least %d, and here %d is spoken; upgrade souk here", who, other.oldest, c.speaks)
 	}
 	return nil

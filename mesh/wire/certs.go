@@ -39,7 +39,8 @@ type challengeArgs struct {
 
 func (a *challengeArgs) check() error {
 	if len(a.Token) > maxToken {
-		return fault.New(fault.Invalid, "token", "the token of a challenge has %d bytes; at most %d", len(a.Token),
+		return fault.New(fault.Invalid, fault.CodeToken,
+			"the token of a challenge has %d bytes; at most %d", len(a.Token),
 			maxToken)
 	}
 	return short(a.Name)
@@ -69,7 +70,8 @@ func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) err
 		return err
 	}
 	if s.o.Certs == nil {
-		return fault.New(fault.Unimplemented, "certificate", "%s orders no certificates", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, fault.CodeCertificate,
+			"%s orders no certificates", s.o.Identity.Name().ID)
 	}
 	chain, key, err := s.o.Certs.Shared(r.Context(), in.Name, in.Kept)
 	if err != nil {
@@ -127,7 +129,8 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 	defer res.Body.Close()
 	by, err := l.client.identity.NameOf(res.TLS, l.client.now())
 	if err == nil && !by.Has(pki.Gateway) {
-		err = fault.New(fault.Denied, "role", "%s answers as a proxy does, and has the roles %v; it needs the role %s",
+		err = fault.New(fault.Denied, fault.CodeRole,
+			"%s answers as a proxy does, and has the roles %v; it needs the role %s",
 			by.ID, by.Roles, pki.Gateway)
 	}
 	if err != nil {
@@ -137,7 +140,7 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 		return l.lost(ctx, err)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "lost", "the answer of %s cannot be understood", l.name())
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood", l.name())
 	}
 	return nil
 }

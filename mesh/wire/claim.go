@@ -22,7 +22,7 @@ type Decider interface {
 // claim is Unimplemented where the member decides nothing.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if s.o.Claims == nil {
-		return fault.New(fault.Unimplemented, "claim", "%s decides no claims", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, cluster.CodeClaim, "%s decides no claims", s.o.Identity.Name().ID)
 	}
 	var in cluster.Claim
 	if err := s.read(w, r, &in); err != nil {

@@ -256,7 +256,7 @@ func (l *Link) ask(ctx context.Context, r *http.Request, out any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "lost", "the answer of %s cannot be understood", l.name())
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood", l.name())
 	}
 	return nil
 }
@@ -269,7 +269,8 @@ func (l *Link) raw(ctx context.Context, via *http.Transport, r *http.Request) ([
 	}
 	defer res.Body.Close()
 	if res.ContentLength > maxAnswer {
-		return nil, fault.New(fault.Unavailable, "too_large", "%s answers with more than %d bytes", l.name(), maxAnswer)
+		return nil, fault.New(fault.Unavailable, fault.CodeTooLarge,
+			"%s answers with more than %d bytes", l.name(), maxAnswer)
 	}
 	raw, err := readAll(io.LimitReader(res.Body, maxAnswer), res.ContentLength)
 	if err != nil {
@@ -289,11 +290,12 @@ func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (
 	}
 	if l.client.denies(res.TLS) {
 		res.Body.Close()
-		return nil, fault.New(fault.Unavailable, "lost", "%s was removed from the cluster while it was asked", l.name())
+		return nil, fault.New(fault.Unavailable, fault.CodeLost,
+			"%s was removed from the cluster while it was asked", l.name())
 	}
 	if err := l.client.speaks.understands(res.Header, l.name()); err != nil {
 		res.Body.Close()
-		return nil, fault.Wrap(err, fault.Unavailable, "capability", "%s cannot be understood", l.name())
+		return nil, fault.Wrap(err, fault.Unavailable, codeCapability, "%s cannot be understood", l.name())
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -305,7 +307,8 @@ func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (
 	}
 	var p problem
 	if err := json.Unmarshal(raw, &p); err != nil || p.Kind == "" {
-		return nil, fault.New(fault.Unavailable, "lost", "%s answers with the status %d and no reason", l.name(),
+		return nil, fault.New(fault.Unavailable, fault.CodeLost,
+			"%s answers with the status %d and no reason", l.name(),
 			res.StatusCode)
 	}
 	return nil, p.err()
@@ -327,34 +330,35 @@ func (l *Link) open(ctx context.Context, path string, in any) (io.ReadCloser, er
 // lost says what it means that there was no answer.
 func (l *Link) lost(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok { // our own time ran out, not the caller's
-		return fault.Wrap(slow, fault.Unavailable, "lost", "%s does not answer", l.name())
+		return fault.Wrap(slow, fault.Unavailable, fault.CodeLost, "%s does not answer", l.name())
 	}
 	if ctx.Err() != nil {
 		return gone(ctx)
 	}
 	if no, ok := errors.AsType[*unreachable](err); ok {
-		return fault.Wrap(no.err, fault.Unavailable, "unreachable", "%s cannot be reached, and was not asked", l.name())
+		return fault.Wrap(no.err, fault.Unavailable, fault.CodeUnreachable,
+			"%s cannot be reached, and was not asked", l.name())
 	}
 	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
 		// a TLS alert: nothing was read there
-		return fault.Wrap(err, fault.Unavailable, "unreachable",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"%s does not take this member's certificate, which ends on %s, and was not asked",
 			l.name(), l.client.ends().UTC().Format(time.RFC3339))
 	}
-	return fault.Wrap(err, fault.Unavailable, "lost", "the connection to %s broke before the answer", l.name())
+	return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the connection to %s broke before the answer", l.name())
 }
 
 func errSlow(d time.Duration) error {
-	return fault.New(fault.Timeout, "deadline", "there was no answer within %v", d)
+	return fault.New(fault.Timeout, fault.CodeDeadline, "there was no answer within %v", d)
 }
 
 // gone is the answer to a caller that no longer waits.
 func gone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.Wrap(ctx.Err(), fault.Timeout, "deadline",
+		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline,
 			"there was no answer in the time given")
 	}
-	return fault.Wrap(ctx.Err(), fault.Unavailable, "cancelled", "the caller went away before the answer")
+	return fault.Wrap(ctx.Err(), fault.Unavailable, fault.CodeCancelled, "the caller went away before the answer")
 }
 
 // Hello asks the member who it is. It also makes the connection for calls, so that the next one is quick.

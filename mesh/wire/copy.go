@@ -72,7 +72,7 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	default:
 		var p problem
 		if err := json.Unmarshal([]byte(end), &p); err != nil {
-			return fault.New(fault.Unavailable, "lost", "the copy from %s broke off", l.name())
+			return fault.New(fault.Unavailable, fault.CodeLost, "the copy from %s broke off", l.name())
 		}
 		return p.err()
 	}

@@ -65,7 +65,7 @@ func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > maxFrame {
-		return 0, nil, fault.New(fault.Invalid, "frame", "a frame of %d bytes; at most %d", n, maxFrame)
+		return 0, nil, fault.New(fault.Invalid, fault.CodeFrame, "a frame of %d bytes; at most %d", n, maxFrame)
 	}
 	payload = make([]byte, n)
 	_, err = io.ReadFull(r, payload)
@@ -194,20 +194,20 @@ func (o *execOrder) sit(ctx context.Context, stdin *stdinReader) (*runtime.Termi
 // order reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
 func (s *Server) order(control *http.ResponseController, in io.Reader, order checked) error {
 	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
-		return fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
+		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection cannot be given a deadline")
 	}
 	kind, payload, err := readFrame(in)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fault.Wrap(err, fault.Timeout, "body", "the order did not arrive whole within %v", s.bodyTime)
+		return fault.Wrap(err, fault.Timeout, machine.CodeBody, "the order did not arrive whole within %v", s.bodyTime)
 	}
 	if err == nil {
 		err = json.Unmarshal(payload, order)
 	}
 	if err != nil || kind != frameOrder {
-		return fault.Wrap(err, fault.Invalid, "frame", "the first frame must be an order")
+		return fault.Wrap(err, fault.Invalid, fault.CodeFrame, "the first frame must be an order")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return fault.Wrap(err, fault.Internal, "deadline", "this connection's deadline cannot be lifted")
+		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection's deadline cannot be lifted")
 	}
 	return order.check()
 }
@@ -283,7 +283,7 @@ func sendSizes(ctx context.Context, feed io.Writer, sizes <-chan machine.WindowS
 func (l *Link) ended(payload []byte) (int, error) {
 	var end execEnd
 	if err := json.Unmarshal(payload, &end); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "lost", "how the command ended cannot be understood")
+		return 0, fault.Wrap(err, fault.Unavailable, fault.CodeLost, "how the command ended cannot be understood")
 	}
 	if end.Problem != nil {
 		return 0, end.Problem.err()

@@ -19,8 +19,8 @@ const grantTime = 2 * time.Minute
 
 // Codes of clauses that say no for the wire's own reasons.
 const (
-	CodeBusy = "busy"     // as many calls are under way as the worker takes at once
-	CodeLate = "late_ask" // whoever sent it has had an answer to a later one
+	CodeBusy            = fault.CodeBusy // as many calls are under way as the worker takes at once
+	CodeLate fault.Code = "late_ask"     // whoever sent it has had an answer to a later one
 )
 
 // grant is the one verb of which a late copy would cost something: see asks.
@@ -94,7 +94,7 @@ func askNumber(h http.Header) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(v[0], 10, 64)
 	if err != nil {
-		return 0, fault.New(fault.Invalid, "ask", "%s must be a number, not %q", askHeader, clip(v[0], 40))
+		return 0, fault.New(fault.Invalid, codeAsk, "%s must be a number, not %q", askHeader, clip(v[0], 40))
 	}
 	return n, nil
 }

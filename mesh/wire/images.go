@@ -8,6 +8,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // What may be done with a worker's images.
@@ -28,14 +29,16 @@ type imageOrder struct {
 
 func (o *imageOrder) check() error {
 	if len(o.Image) > maxPath {
-		return fault.New(fault.Invalid, "image", "the name of an image has %d bytes; at most %d", len(o.Image), maxPath)
+		return fault.New(fault.Invalid, machine.CodeImage,
+			"the name of an image has %d bytes; at most %d", len(o.Image), maxPath)
 	}
 	switch o.Do {
 	case imagesList, imagesPull, imagesLoad, imagesRemove, imagesPrune:
 		return nil
 	}
-	return fault.New(fault.Unimplemented, "images", "images are not to be had by %q here; upgrade the souk that has "+
-		"to do it", clip(o.Do, 40))
+	return fault.New(fault.Unimplemented, fault.CodeImages,
+		"images are not to be had by %q here; upgrade the souk that has "+
+			"to do it", clip(o.Do, 40))
 }
 
 // imageNews is a line of the answer: one of these.

@@ -175,7 +175,7 @@ func (u *Upkeep) refresh(ctx context.Context, now time.Time) error {
 
 // any tries one issuer after the other.
 func (u *Upkeep) any(ctx context.Context, f func(ctx context.Context, addr string) error) error {
-	err := error(fault.New(fault.Unavailable, "issuer", "no issuer is known; see that a member with the CA runs"))
+	err := error(fault.New(fault.Unavailable, pki.CodeIssuer, "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range u.Issuers() {
 		if err = f(ctx, addr); err == nil || ctx.Err() != nil {
 			return err

@@ -80,6 +80,7 @@ func (g *gate) leave(caller string) {
 const busyWait = 100 * time.Millisecond
 
 func busy(kind fault.Kind, id string) *fault.Error {
-	return &fault.Error{Kind: kind, Code: "busy", Scope: fault.ScopeHost, Op: "wire.server", RetryAfter: busyWait,
+	return &fault.Error{Kind: kind, Code: fault.CodeBusy,
+		Scope: fault.ScopeHost, Op: "wire.server", RetryAfter: busyWait,
 		Text: "worker " + id + " is busy with as many calls as it takes at once; ask elsewhere, or again in a moment"}
 }

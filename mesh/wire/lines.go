@@ -102,7 +102,7 @@ func (o *out) write(raw []byte) error {
 
 func writeError(err error) error {
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "cancelled", "the caller went away before the answer")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeCancelled, "the caller went away before the answer")
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func gather[T any](ctx context.Context, l *Link, path string, in any) ([]T, erro
 	list := []T{}
 	err := follow(ctx, l, path, in, func(v T) error {
 		if list = append(list, v); len(list) > maxItems {
-			return fault.New(fault.Unavailable, "too_large", "%s lists more than %d items", l.name(), maxItems)
+			return fault.New(fault.Unavailable, fault.CodeTooLarge, "%s lists more than %d items", l.name(), maxItems)
 		}
 		return nil
 	})

@@ -57,7 +57,8 @@ type tokenArgs struct {
 
 func (a *tokenArgs) check() error {
 	if len(a.Digests) > maxDigests {
-		return fault.New(fault.Invalid, "tokens", "%d tokens are asked about; at most %d", len(a.Digests), maxDigests)
+		return fault.New(fault.Invalid, pki.CodeTokens,
+			"%d tokens are asked about; at most %d", len(a.Digests), maxDigests)
 	}
 	return short(a.Digests...)
 }
@@ -87,7 +88,7 @@ type keysArgs struct {
 
 func (a *keysArgs) check() error {
 	if _, _, err := net.SplitHostPort(a.At); err != nil || a.Generation < 1 {
-		return fault.New(fault.Invalid, "keys", "keys have a generation from 1 up, and an issuer has an address")
+		return fault.New(fault.Invalid, codeKeys, "keys have a generation from 1 up, and an issuer has an address")
 	}
 	return short(a.At)
 }
@@ -111,7 +112,7 @@ func (s *Server) keys(w http.ResponseWriter, r *http.Request, by Peer) error {
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Pull == nil {
-		return fault.New(fault.Unimplemented, "pull", "%s exchanges no records", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, fault.CodePull, "%s exchanges no records", s.o.Identity.Name().ID)
 	}
 	body, err := s.readBody(w, r, MaxPull)
 	if err != nil {
@@ -139,7 +140,7 @@ type joined struct {
 
 func (s *Server) signer() (Signer, error) {
 	if s.o.Signer == nil {
-		return nil, fault.New(fault.NotFound, "issuer", "%s is no issuer; ask a member that holds the CA",
+		return nil, fault.New(fault.NotFound, pki.CodeIssuer, "%s is no issuer; ask a member that holds the CA",
 			s.o.Identity.Name().ID)
 	}
 	return s.o.Signer, nil
@@ -160,7 +161,7 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return err
 	}
 	if s.o.Known != nil && s.o.Known(in.ID) {
-		return fault.New(fault.Conflict, "id_taken",
+		return fault.New(fault.Conflict, fault.CodeIDInUse,
 			"a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
 	}
 	out := joined{}

@@ -114,7 +114,7 @@ func statusOf(k fault.Kind) (status int, known bool) {
 func marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "json", "a message could not be written as JSON")
+		return nil, fault.Wrap(err, fault.Internal, machine.CodeJSON, "a message could not be written as JSON")
 	}
 	return raw, nil
 }

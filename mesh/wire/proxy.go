@@ -98,7 +98,8 @@ func (s *Server) proxyServer(ctx context.Context, conf *tls.Config) (*http.Serve
 func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 	by, err := s.peer(r.TLS)
 	if err == nil && !by.Has(pki.Gateway) {
-		err = fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID, by.Roles,
+		err = fault.New(fault.Denied, fault.CodeRole,
+			"%s has the roles %v, and this is for the role %s", by.ID, by.Roles,
 			pki.Gateway)
 	}
 	if err != nil {
@@ -116,12 +117,13 @@ func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 // DialProxy connects to the proxy of a member, which is called at addr. Errors are Unavailable: nothing was asked.
 func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, error) {
 	if addr == "" {
-		return nil, fault.New(fault.Unavailable, "unreachable", "the address of member %s is not known", id)
+		return nil, fault.New(fault.Unavailable, fault.CodeUnreachable, "the address of member %s is not known", id)
 	}
 	conf := c.identity.ClientTLS(c.now, id, "", proxyProtocol)
 	conn, err := dialTLS(ctx, c.dial, addr, conf)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "member %s cannot be reached at %s", id, addr)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
+			"member %s cannot be reached at %s", id, addr)
 	}
 	there := conn.ConnectionState()
 	switch {
@@ -133,5 +135,5 @@ func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, erro
 		return conn, nil
 	}
 	conn.Close()
-	return nil, fault.Wrap(err, fault.Unavailable, "unreachable", "member %s cannot be reached at %s", id, addr)
+	return nil, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable, "member %s cannot be reached at %s", id, addr)
 }

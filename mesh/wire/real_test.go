@@ -45,7 +45,7 @@ func TestAMachinesLifeOverTheWire(t *testing.T) {
 		t.Errorf("%d machines after the same ask twice", rec.Machines)
 	}
 	_, err = w.Grant(ctx, ask("00000000000000"))
-	if r, ok := fault.As(err).Detail.(market.Refusal); !ok || r.Record.Used.CPU != 4*machine.SharedMilli ||
+	if r, ok := fault.Detail[market.Refusal](err); !ok || r.Record.Used.CPU != 4*machine.SharedMilli ||
 		len(r.Verdict.Failing) == 0 || !fault.Is(err, fault.Exhausted) {
 		t.Errorf("a refusal became %v with %+v", err, fault.As(err).Detail)
 	}

@@ -19,7 +19,9 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/mesh/pki"
+	"github.com/soukhq/souk/runtime"
 )
 
 // Bounds of one message.
@@ -111,7 +113,7 @@ type route struct {
 // NewServer makes a server.
 func NewServer(o Options) (*Server, error) {
 	if o.Identity == nil {
-		return nil, fault.New(fault.Invalid, "identity", "a server needs a certificate; join a cluster first")
+		return nil, fault.New(fault.Invalid, codeIdentity, "a server needs a certificate; join a cluster first")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -174,7 +176,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen", "the server of other members cannot go on")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the server of other members cannot go on")
 	}
 	return nil
 }
@@ -218,7 +220,7 @@ func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) 
 		}
 		if p != nil {
 			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, "panic",
+			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, fault.CodePanic,
 				"souk failed on %s; its log tells where", s.o.Identity.Name().ID)
 		}
 	}()
@@ -253,7 +255,7 @@ func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func())
 func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 	rt, known := s.routes[r.URL.Path]
 	if r.TLS == nil || r.ProtoMajor != 2 {
-		return rt, by, fault.New(fault.Invalid, "protocol", "members talk HTTP/2 over TLS")
+		return rt, by, fault.New(fault.Invalid, runtime.CodeProtocol, "members talk HTTP/2 over TLS")
 	}
 	if len(r.TLS.PeerCertificates) > 0 || !rt.open {
 		if by, err = s.peer(r.TLS); err != nil {
@@ -265,20 +267,22 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 	}
 	switch {
 	case !known:
-		return rt, by, fault.New(fault.NotFound, "route", "there is no %q here; upgrade the souk that has to answer it",
+		return rt, by, fault.New(fault.NotFound, codeRoute,
+			"there is no %q here; upgrade the souk that has to answer it",
 			clip(r.URL.Path, 80))
 	case r.Method != http.MethodPost:
-		return rt, by, fault.New(fault.Invalid, "method", "members ask by POST, not by %q", clip(r.Method, 16))
+		return rt, by, fault.New(fault.Invalid, fault.CodeMethod, "members ask by POST, not by %q", clip(r.Method, 16))
 	}
 	if err := s.speaks.understands(r.Header, "the caller "+by.ID); err != nil {
 		return rt, by, err
 	}
 	if rt.role != "" && !by.Has(rt.role) {
-		return rt, by, fault.New(fault.Denied, "role", "%s has the roles %v, and this is for the role %s", by.ID,
+		return rt, by, fault.New(fault.Denied, fault.CodeRole,
+			"%s has the roles %v, and this is for the role %s", by.ID,
 			by.Roles, rt.role)
 	}
 	if rt.role == pki.Gateway && s.o.Worker == nil {
-		return rt, by, fault.New(fault.NotFound, "worker", "%s serves no worker", s.o.Identity.Name().ID)
+		return rt, by, fault.New(fault.NotFound, fault.CodeWorker, "%s serves no worker", s.o.Identity.Name().ID)
 	}
 	return rt, by, nil
 }
@@ -290,7 +294,7 @@ func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
 	}
 	by := Peer{n, cs.PeerCertificates[0].NotBefore}
 	if s.o.Denied != nil && s.o.Denied(by) {
-		return by, fault.New(fault.Denied, "removed", "%s was removed from the cluster; let it join anew", n.ID)
+		return by, fault.New(fault.Denied, fault.CodeRemoved, "%s was removed from the cluster; let it join anew", n.ID)
 	}
 	return by, nil
 }
@@ -307,7 +311,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error
 			"kind", p.Kind, "code", p.Code, "error", err)
 	}
 	h := w.Header()
-	if p.Code == "certificate_expired" || p.Code == "removed" {
+	if p.Code == pki.CodeCertificateExpired || p.Code == fault.CodeRemoved {
 		h.Set("Connection", "close") // it may have another certificate by now, and then connects anew
 	}
 	if p.RetryAfter > 0 {
@@ -330,14 +334,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		return nil, tooLarge(limit)
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "deadline", "this connection cannot be given a deadline")
+		return nil, fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection cannot be given a deadline")
 	}
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, tooLarge(limit)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Timeout, "body", "the question did not arrive whole within %v", s.bodyTime)
+		return nil, fault.Wrap(err, fault.Timeout, machine.CodeBody,
+			"the question did not arrive whole within %v", s.bodyTime)
 	}
 	return raw, nil
 }
@@ -353,7 +358,8 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 }
 
 func tooLarge(limit int64) error {
-	return fault.New(fault.Invalid, "too_large", "the question is larger than %d bytes, the most that is read", limit)
+	return fault.New(fault.Invalid, fault.CodeTooLarge,
+		"the question is larger than %d bytes, the most that is read", limit)
 }
 
 // read reads a question's arguments. Fields that are not known here are passed over: the caller may be newer.
@@ -363,7 +369,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return fault.Wrap(err, fault.Invalid, "json", "the question cannot be understood")
+		return fault.Wrap(err, fault.Invalid, machine.CodeJSON, "the question cannot be understood")
 	}
 	if c, ok := v.(checked); ok {
 		return c.check()

@@ -27,7 +27,7 @@ type stewardAnswer struct {
 // steward is Unimplemented where the member carries no services.
 func (s *Server) steward(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	if s.o.Stewards == nil {
-		return fault.New(fault.Unimplemented, "steward", "%s carries no services", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, codeSteward, "%s carries no services", s.o.Identity.Name().ID)
 	}
 	return s.answer(w, stewardAnswer{s.o.Stewards.Stuck()})
 }

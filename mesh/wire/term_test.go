@@ -38,7 +38,7 @@ func TestTermsOverTheWire(t *testing.T) {
 	_, obeyed := w.Obey(ctx, "a", first)
 	for _, err := range []error{old, granted, repeated, obeyed} {
 		wantFault(t, err, fault.Conflict, "old_term")
-		if in, ok := fault.As(err).Detail.(cluster.Term); !ok || in != second {
+		if in, ok := fault.Detail[cluster.Term](err); !ok || in != second {
 			t.Errorf("the refusal carries %#v", fault.As(err).Detail)
 		}
 	}

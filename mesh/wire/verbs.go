@@ -67,7 +67,7 @@ const (
 func short(names ...string) error {
 	for _, n := range names {
 		if len(n) > maxName {
-			return fault.New(fault.Invalid, "name", "a name or token has %d bytes; at most %d", len(n), maxName)
+			return fault.New(fault.Invalid, fault.CodeName, "a name or token has %d bytes; at most %d", len(n), maxName)
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ type pathArgs struct {
 
 func (a *pathArgs) check() error {
 	if len(a.Path) > maxPath {
-		return fault.New(fault.Invalid, "path", "a path has %d bytes; at most %d", len(a.Path), maxPath)
+		return fault.New(fault.Invalid, fault.CodePath, "a path has %d bytes; at most %d", len(a.Path), maxPath)
 	}
 	return short(a.App, a.Machine)
 }

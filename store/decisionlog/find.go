@@ -56,9 +56,9 @@ func Find(ctx context.Context, path string, q Query) (Found, error) {
 	for _, name := range slices.Backward(names) {
 		err := f.file(name)
 		switch code := fault.CodeOf(err); {
-		case code == "log_damaged":
+		case code == CodeLogDamaged:
 			f.out.Damage = errors.Join(f.out.Damage, err)
-		case code == "decision_log" && fault.Is(err, fault.NotFound):
+		case code == codeDecisionLog && fault.Is(err, fault.NotFound):
 			// it was the oldest, and made room
 		case err != nil:
 			return f.out, err

@@ -69,7 +69,7 @@ func parseHeader(p []byte) (kind byte, m meta, err error) {
 		return 0, m, nil
 	}
 	if p[1] != version {
-		return 0, m, fault.New(fault.Invalid, "log_version",
+		return 0, m, fault.New(fault.Invalid, codeLogVersion,
 			"the decision log is of format %d, and this souk reads format %d; read it with the souk that wrote it",
 			p[1], version)
 	}

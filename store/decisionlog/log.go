@@ -18,6 +18,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeDecisionLog fault.Code = "decision_log" // the decision log cannot be used
+	CodeLogDamaged  fault.Code = "log_damaged"  // the decision log is damaged
+	codeLogVersion  fault.Code = "log_version"  // the decision log is of another format
+)
+
 // Defaults and bounds.
 const (
 	DefaultMaxBytes = 256 << 20
@@ -70,11 +77,11 @@ type Stats struct {
 func Open(o Options) (*Log, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Dir == "" || o.MaxBytes < MinMaxBytes {
-		return nil, fault.New(fault.Invalid, "decision_log",
+		return nil, fault.New(fault.Invalid, codeDecisionLog,
 			"the decision log needs a directory and at least %d bytes, not %d", MinMaxBytes, o.MaxBytes)
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "decision_log",
+		return nil, fault.Wrap(err, fault.Invalid, codeDecisionLog,
 			"the directory %s of the decision log cannot be made", o.Dir)
 	}
 	l := &Log{dir: o.Dir, queue: make(chan item, cmp.Or(o.Queue, DefaultQueue)), done: make(chan struct{}), log: o.Log}
@@ -168,14 +175,14 @@ func (l *Log) Stats() Stats {
 func Files(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, "decision_log", "there is no decision log at %s", path)
+		return nil, fault.Wrap(err, fault.NotFound, codeDecisionLog, "there is no decision log at %s", path)
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
 	names, err := filepath.Glob(filepath.Join(path, "decisions-*"+Suffix))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "decision_log", "%s cannot be listed", path)
+		return nil, fault.Wrap(err, fault.Internal, codeDecisionLog, "%s cannot be listed", path)
 	}
 	return names, nil // Glob sorts, and the names sort by time
 }

@@ -42,7 +42,8 @@ type Torn struct {
 func openFile(name string) (*reader, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, "decision_log", "the decision log's file %s cannot be opened", name)
+		return nil, fault.Wrap(err, fault.NotFound, codeDecisionLog,
+			"the decision log's file %s cannot be opened", name)
 	}
 	info, err := f.Stat()
 	if err == nil {
@@ -54,7 +55,7 @@ func openFile(name string) (*reader, error) {
 		}
 	}
 	f.Close()
-	return nil, fault.Wrap(err, fault.Unavailable, "decision_log", "the decision log's file %s cannot be read", name)
+	return nil, fault.Wrap(err, fault.Unavailable, codeDecisionLog, "the decision log's file %s cannot be read", name)
 }
 
 func (r *reader) close() {
@@ -64,7 +65,7 @@ func (r *reader) close() {
 
 // damaged is the error for a file whose bytes are not those that were written.
 func (r *reader) damaged(at int64, what string) error {
-	return fault.New(fault.Invalid, "log_damaged",
+	return fault.New(fault.Invalid, CodeLogDamaged,
 		"the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
 			"move this one away, or bring it back from a copy", r.name, at, what)
 }
@@ -186,7 +187,7 @@ func Scan(path string, f func(l *decision.Line, records *decision.RecordCache) e
 		if t != nil {
 			torn = append(torn, *t)
 		}
-		if fault.CodeOf(err) == "log_damaged" {
+		if fault.CodeOf(err) == CodeLogDamaged {
 			damage = errors.Join(damage, err)
 		} else if err != nil {
 			return torn, err

@@ -42,7 +42,7 @@ func newWriter(l *Log, maxBytes int64) (*writer, error) {
 	pack, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithLowerEncoderMem(true))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "decision_log", "the compressor cannot be made")
+		return nil, fault.Wrap(err, fault.Internal, codeDecisionLog, "the compressor cannot be made")
 	}
 	each := maxBytes / filesPerLog
 	w := &writer{l: l, pack: pack, fileBytes: each, keepBytes: maxBytes - each - min(frameBytes, each),
@@ -151,7 +151,8 @@ func (w *writer) flush() error {
 	if err != nil {
 		w.l.failed.Add(count)
 		w.failed(err)
-		w.lost = fault.Wrap(err, fault.Unavailable, "decision_log", "the decision log in %s cannot be written", w.l.dir)
+		w.lost = fault.Wrap(err, fault.Unavailable, codeDecisionLog,
+			"the decision log in %s cannot be written", w.l.dir)
 		return w.lost
 	}
 	w.trouble, w.lost = false, nil
@@ -244,7 +245,7 @@ func (w *writer) drop() error {
 	gone := 0
 	for gone < len(names) && total > w.keepBytes {
 		if err := os.Remove(names[gone]); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fault.Wrap(err, fault.Unavailable, "decision_log",
+			return fault.Wrap(err, fault.Unavailable, codeDecisionLog,
 				"the old file %s of the decision log cannot be removed", names[gone])
 		}
 		total -= sizes[gone]

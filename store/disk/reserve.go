@@ -23,6 +23,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeDiskFull fault.Code = "disk_full" // the disk is full
+	codeReserve  fault.Code = "reserve"   // the disk's reserve cannot be kept or given up
+)
+
 const (
 	file = "reserve"
 	// Bytes is how large a whole reserve is: two new logs of a worker's journal, which a start needs, and room for
@@ -47,7 +53,7 @@ func GiveUp(dir string) error {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault.Wrap(err, fault.Unavailable, "reserve",
+		return fault.Wrap(err, fault.Unavailable, codeReserve,
 			"the disk of %s is full, and the room that is kept for that in %s cannot be given up", dir, path)
 	}
 	return nil
@@ -199,7 +205,7 @@ func (r *Reserve) judge(free int64) {
 	full := r.held < Bytes && !r.unable || free < low || was != nil && free < Bytes
 	switch {
 	case full && was == nil:
-		e := fault.New(fault.Exhausted, "disk_full",
+		e := fault.New(fault.Exhausted, codeDiskFull,
 			"the disk of %s is full: %d MiB are free, and souk has %d of the %d MiB that it keeps back; nothing new "+
 				"is taken until %d MiB are free: destroy machines and volumes, or remove other files",
 			r.dir, free>>20, r.held>>20, Bytes>>20, 2*Bytes>>20)
@@ -215,7 +221,7 @@ func (r *Reserve) judge(free int64) {
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "reserve", "the disk of %s does not tell how full it is", dir)
+		return 0, fault.Wrap(err, fault.Unavailable, codeReserve, "the disk of %s does not tell how full it is", dir)
 	}
 	return int64(s.Bavail) * s.Bsize, nil
 }

@@ -18,14 +18,14 @@ func Check(batch []fsm.Record) error {
 	for _, r := range batch {
 		switch {
 		case r.Bucket == "" || r.Bucket[0] == 0 || len(r.Bucket) > MaxBucket:
-			return fault.New(fault.Invalid, "journal_record",
+			return fault.New(fault.Invalid, CodeJournalRecord,
 				"a record's bucket needs a name of 1 to %d bytes that does not begin with a zero byte, not %.40q",
 				MaxBucket, r.Bucket)
 		case r.Key == "" || len(r.Key) > MaxKey:
-			return fault.New(fault.Invalid, "journal_record",
+			return fault.New(fault.Invalid, CodeJournalRecord,
 				"a record's key in bucket %q needs 1 to %d bytes, not %d", r.Bucket, MaxKey, len(r.Key))
 		case len(r.Value) > MaxValue:
-			return fault.New(fault.Invalid, "journal_record",
+			return fault.New(fault.Invalid, CodeJournalRecord,
 				"the value of %q in bucket %q is %d bytes and may have %d: keep large data beside the journal", r.Key,
 				r.Bucket, len(r.Value), MaxValue)
 		}
@@ -35,5 +35,5 @@ func Check(batch []fsm.Record) error {
 
 // ErrClosed is what every method of a closed journal answers.
 func ErrClosed() error {
-	return fault.New(fault.Precondition, "journal_closed", "the journal is closed: open it again to use it")
+	return fault.New(fault.Precondition, CodeJournalClosed, "the journal is closed: open it again to use it")
 }

@@ -35,6 +35,12 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
+// The codes of this package's errors.
+const (
+	codeJournalLocked fault.Code = "journal_locked" // another souk has the journal open
+	codeJournalNewer  fault.Code = "journal_newer"  // a newer souk wrote the journal
+)
+
 // Options adjust Open. The zero value is what a worker uses.
 type Options struct {
 	LockTimeout time.Duration   // how long to wait for another process to let go of the file; 0: one second
@@ -108,7 +114,7 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 		return nil, openError(err, path)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fault.New(fault.Internal, "journal_damaged",
+		return nil, fault.New(fault.Internal, fault.CodeJournalDamaged,
 			"the journal %s is not a regular file: restore it from a backup, or give up all it held: souk agent "+
 				"without %s", path, path)
 	}
@@ -288,14 +294,14 @@ func (j *Journal) recoverFault(err *error) {
 }
 
 func damaged(path string, cause error) error {
-	return fault.Wrap(cause, fault.Internal, "journal_damaged",
+	return fault.Wrap(cause, fault.Internal, fault.CodeJournalDamaged,
 		"the journal %s is damaged and was left as it is: restore it from a backup, or give up all it holds: souk "+
 			"agent without %s", path, path)
 }
 
 func refuse(err error, path string) error {
 	if v, ok := errors.AsType[*newerError](err); ok {
-		return fault.New(fault.Precondition, "journal_newer",
+		return fault.New(fault.Precondition, codeJournalNewer,
 			"the journal %s has format %d and this souk knows formats up to %d: run the souk that wrote it, or a "+
 				"later one", path, v.version, formatVersion)
 	}
@@ -303,7 +309,7 @@ func refuse(err error, path string) error {
 }
 
 func openError(err error, path string) error {
-	return fault.Wrap(err, fault.Internal, "journal_open",
+	return fault.Wrap(err, fault.Internal, journal.CodeJournalOpen,
 		"the journal %s cannot be used: see that its directory exists, is writable and has room", path)
 }
 

@@ -116,7 +116,7 @@ func (j *Journal) write(group []*commit) (err error) {
 		if j.counts(id) {
 			err = fmt.Errorf("the transaction was begun: %v", err) //nolint:errorlint // no full disk: it is not repeated
 		}
-		return fault.Wrap(err, fault.Internal, "journal_write",
+		return fault.Wrap(err, fault.Internal, journal.CodeJournalWrite,
 			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
 				"disk is well and has room, then start souk again", j.path)
 	}

@@ -20,7 +20,7 @@ func lock(f *os.File, path string, patience time.Duration) error {
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return openError(err, path)
 		case time.Now().After(end):
-			return fault.New(fault.Conflict, "journal_locked",
+			return fault.New(fault.Conflict, codeJournalLocked,
 				"another souk uses this directory: it has the journal %s open; stop that one, or give this one a "+
 					"directory of its own", path)
 		}

@@ -284,10 +284,10 @@ func testClosed(t *testing.T, open Open) {
 	must(t, j.Commit([]fsm.Record{rec("b", "k", "v")}))
 	must(t, j.Close())
 	must(t, j.Close())
-	if err := j.Commit([]fsm.Record{rec("b", "k", "v")}); fault.CodeOf(err) != "journal_closed" {
+	if err := j.Commit([]fsm.Record{rec("b", "k", "v")}); fault.CodeOf(err) != journal.CodeJournalClosed {
 		t.Errorf("commit: %v, want journal_closed", err)
 	}
-	if err := j.Load(func(fsm.Record) error { return nil }); fault.CodeOf(err) != "journal_closed" {
+	if err := j.Load(func(fsm.Record) error { return nil }); fault.CodeOf(err) != journal.CodeJournalClosed {
 		t.Errorf("load: %v, want journal_closed", err)
 	}
 }

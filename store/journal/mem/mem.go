@@ -12,6 +12,9 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
+// codeJournalCrashed says that a test had the journal crash.
+const codeJournalCrashed fault.Code = "journal_crashed"
+
 // Journal is a journal in memory. The zero value is not ready: use New.
 type Journal struct {
 	mu      sync.Mutex
@@ -175,5 +178,5 @@ func (s Snapshot) clone() Snapshot {
 }
 
 func errCrashed() error {
-	return fault.New(fault.Internal, "journal_crashed", "the journal was told to crash at this commit: reopen it")
+	return fault.New(fault.Internal, codeJournalCrashed, "the journal was told to crash at this commit: reopen it")
 }

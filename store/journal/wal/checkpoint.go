@@ -37,7 +37,7 @@ func readKnown(inner journal.Journal) (k known, err error) {
 			return nil
 		}
 		if err := json.Unmarshal(r.Value, &k); err != nil || k.Applied > k.Prepared || k.Prepared-k.Applied > 2 {
-			return fault.New(fault.Internal, "journal_damaged",
+			return fault.New(fault.Internal, fault.CodeJournalDamaged,
 				"the journal's own record of its logs does not read; restore the journal from a backup")
 		}
 		return nil
@@ -165,19 +165,19 @@ func (m *merged) add(r fsm.Record) {
 }
 
 func damaged(path string, cause error) error {
-	return fault.Wrap(cause, fault.Internal, "journal_damaged",
+	return fault.Wrap(cause, fault.Internal, fault.CodeJournalDamaged,
 		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, "+
 			"or give up all they hold: souk agent without %s", path, strings.TrimSuffix(path, filepath.Ext(path)))
 }
 
 // apart says that a journal and what lies beside it are not of one time.
 func apart(base, log string) error {
-	return fault.New(fault.Internal, "journal_damaged",
+	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+
 			"time back, restore both from one backup, or give up all they hold: souk agent without %s", log, base, base)
 }
 
 func openError(err error, path string) error {
-	return fault.Wrap(err, fault.Internal, "journal_open",
+	return fault.Wrap(err, fault.Internal, journal.CodeJournalOpen,
 		"the journal's log %s cannot be used: see that its directory exists, is writable and has room", path)
 }

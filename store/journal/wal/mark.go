@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // A log alone cannot tell frames that were never written from frames at its end that were lost: both are zeros. So a
@@ -63,7 +64,7 @@ func (j *Journal) endMark(whole bool) error {
 		return err
 	}
 	if gone := os.Remove(j.markPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, fault.Wrap(gone, fault.Internal, "journal_open",
+		err = errors.Join(err, fault.Wrap(gone, fault.Internal, journal.CodeJournalOpen,
 			"the journal's mark %s cannot be removed", j.markPath()))
 	}
 	return err

@@ -178,7 +178,7 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 func checkBatch(batch []fsm.Record) error {
 	for _, r := range batch {
 		if r.Bucket == ownBucket {
-			return fault.New(fault.Invalid, "journal_record",
+			return fault.New(fault.Invalid, journal.CodeJournalRecord,
 				"a record's bucket may not be named %q, which the journal uses itself", ownBucket)
 		}
 	}
@@ -269,7 +269,7 @@ func (j *Journal) rotate() {
 // fail notes the first failure. The lock is held.
 func (j *Journal) fail(err error) {
 	if j.failed == nil {
-		j.failed = fault.Wrap(err, fault.Internal, "journal_write",
+		j.failed = fault.Wrap(err, fault.Internal, journal.CodeJournalWrite,
 			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
 				"disk is well and has room, then start souk again", j.base)
 	}
@@ -385,7 +385,7 @@ func (j *Journal) end(whole bool) error {
 	errs = append(errs, j.endMark(true))
 	for g := range uint64(2) {
 		if err := os.Remove(j.pathOf(g)); err != nil && !errors.Is(err, syscall.ENOENT) {
-			errs = append(errs, fault.Wrap(err, fault.Internal, "journal_open",
+			errs = append(errs, fault.Wrap(err, fault.Internal, journal.CodeJournalOpen,
 				"the journal's log %s cannot be removed", j.pathOf(g)))
 		}
 	}
