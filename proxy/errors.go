@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/proxy/hop"
@@ -23,31 +24,31 @@ func refusalOf(k key, o *routing.Out) error {
 	}
 	switch o.Reason {
 	case routing.NoMachine:
-		f.Kind, f.Code = fault.NotFound, "no_machine"
+		f.Kind, f.Code = fault.NotFound, codeNoMachine
 		f.Text = "app " + k.app + " has no machine behind this; souk run --http makes one"
 		if o.Wanted {
 			f.Kind = fault.Unavailable
 			f.Text = "app " + k.app + " has no machine behind this yet; souk why " + k.app + " says why"
 		}
 	case routing.NotThere:
-		f.Kind, f.Code, f.Text = fault.NotFound, "no_such_instance",
+		f.Kind, f.Code, f.Text = fault.NotFound, codeNoSuchInstance,
 			"the machine that was asked for is not one of app "+k.app
 	case routing.Sleeping:
-		f.Code, f.Text = "asleep", "the machines of app "+k.app+" are stopped, and may not be started for requests; "+
+		f.Code, f.Text = codeAsleep, "the machines of app "+k.app+" are stopped, and may not be started for requests; "+
 			"souk start one of them, or set autostart"
 	case routing.Unhealthy:
-		f.Code, f.Text = "unhealthy", "the machines of app "+k.app+" fail their checks; souk status one of them"+cause
+		f.Code, f.Text = codeUnhealthy, "the machines of app "+k.app+" fail their checks; souk status one of them"+cause
 	case routing.HeldDown:
-		f.Code, f.Text = "held_down", "the machines of app "+k.app+" are held, as they end again and again"+cause
+		f.Code, f.Text = codeHeldDown, "the machines of app "+k.app+" are held, as they end again and again"+cause
 		if o.After > 0 {
 			f.Text += "; that is tried again in " + max(o.After.Round(time.Second), time.Second).String()
 		}
 	case routing.Unreachable:
-		f.Code, f.Text = "unreachable", "no machine of app "+k.app+" can be reached now"+cause
+		f.Code, f.Text = fault.CodeUnreachable, "no machine of app "+k.app+" can be reached now"+cause
 	case routing.WakeFailed:
-		f.Code, f.Text = "wake_failed", "no machine of app "+k.app+" could be woken"+cause
+		f.Code, f.Text = codeWakeFailed, "no machine of app "+k.app+" could be woken"+cause
 	case routing.Full:
-		f.Kind, f.Code, f.Text = fault.Exhausted, "held_requests", "too many requests wait for app "+k.app+" already"
+		f.Kind, f.Code, f.Text = fault.Exhausted, codeHeldRequests, "too many requests wait for app "+k.app+" already"
 	}
 	return f
 }
@@ -56,15 +57,14 @@ func heldTooLong(ctx context.Context, app string, held time.Duration) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return errClientGone
 	}
-	return &fault.Error{Kind: fault.Unavailable, Code: codeHeld, RetryAfter: time.Second,
+	return &fault.Error{Kind: fault.Unavailable, Code: fault.CodeHeld, RetryAfter: time.Second,
 		Text: "a request for app " + app + " was held for " + held.Round(time.Millisecond).String() +
 			", and no machine became free for it"}
 }
 
-const codeHeld = "held"
-
 // errClientGone is the error of a request whose client went away. Nobody is answered.
-var errClientGone = fault.New(fault.Unavailable, "client_gone", "the client went away before the answer") //nolint:gochecknoglobals // a constant
+var errClientGone = fault.New(fault.Unavailable, codeClientGone,
+	"the client went away before the answer") //nolint:gochecknoglobals // a constant
 
 // ErrorHeader says by its code that an answer is the proxy's and not an app's.
 const ErrorHeader = "Souk-Error"
@@ -78,7 +78,7 @@ func statusOf(f *fault.Error) int {
 	case fault.NotFound:
 		return http.StatusNotFound
 	case fault.Invalid:
-		if f.Code == "replay_body" {
+		if f.Code == codeReplayBody {
 			return http.StatusRequestEntityTooLarge
 		}
 		return http.StatusBadRequest
@@ -89,7 +89,7 @@ func statusOf(f *fault.Error) int {
 	case fault.Internal:
 		return http.StatusInternalServerError
 	}
-	if f.Code == "bad_answer" || f.Code == "no_listener" {
+	if f.Code == codeBadAnswer || f.Code == fault.CodeNoListener {
 		return http.StatusBadGateway
 	}
 	return http.StatusServiceUnavailable
@@ -132,18 +132,19 @@ func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code in
 // badAnswer says of a machine that its answer cannot be passed on.
 func badAnswer(err error, machine string) error {
 	if errors.Is(err, hop.ErrLargeHead) {
-		return fault.Wrap(err, fault.Unavailable, "bad_answer",
+		return fault.Wrap(err, fault.Unavailable, codeBadAnswer,
 			"machine %s answers with a head of more than %d bytes, which is all that is read of one", machine,
 			hop.MaxHead)
 	}
-	return fault.Wrap(err, fault.Unavailable, "bad_answer",
+	return fault.Wrap(err, fault.Unavailable, codeBadAnswer,
 		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
 }
 
 // haltedError is what becomes of a request that endHalted has ended. One that is repeatable goes to another machine.
 func haltedError(machine string, repeatable bool) error {
-	err := error(fault.New(fault.Timeout, "halted", "machine %s took the request and does not answer, as its program "+
-		"is stopped by a signal; souk signal %s --signal SIGCONT has it go on", machine, machine))
+	err := error(fault.New(fault.Timeout, lifecycle.CodeHalted,
+		"machine %s took the request and does not answer, as its program "+
+			"is stopped by a signal; souk signal %s --signal SIGCONT has it go on", machine, machine))
 	if repeatable {
 		err = &correction{routing.NoAnswer, err}
 	}

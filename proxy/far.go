@@ -80,10 +80,10 @@ func (f *farOwners) noteLost(id cluster.WorkerID, err error) bool {
 // goes to another machine.
 func fellSilent(id cluster.WorkerID, r *hop.Request, err error) error {
 	if r.IsRepeatable() {
-		return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+		return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"member %s, which has the machine, has fallen silent", id)}
 	}
-	return fault.Wrap(err, fault.Timeout, "no_answer",
+	return fault.Wrap(err, fault.Timeout, fault.CodeNoAnswer,
 		"member %s fell silent with the request under way; nobody knows whether it was carried out", id)
 }
 
@@ -98,11 +98,11 @@ func (farEnd) goesOver(net.Conn)                            {}
 
 func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
 	if f.reach == nil {
-		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
+		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, fault.CodeUnreachable,
 			"worker %s is of another member, and this process is alone", id)}
 	}
 	if f.isLost(id) {
-		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, "unreachable",
+		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, fault.CodeUnreachable,
 			"member %s has fallen silent", id)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(farTime, time.Until(f.returnsBy(id))))
@@ -113,7 +113,7 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 	}
 	if err != nil {
 		f.noteLost(id, err)
-		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"member %s cannot be reached from here", id)}
 	}
 	return c, nil
@@ -164,7 +164,8 @@ func correctionOf(resp *http.Response) error {
 func problemOf(resp *http.Response) error {
 	var q problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&q); err != nil || q.Text == "" {
-		return fault.New(fault.Unavailable, "unreachable", "the member that has the machine does not take the request")
+		return fault.New(fault.Unavailable, fault.CodeUnreachable,
+			"the member that has the machine does not take the request")
 	}
 	return &fault.Error{Kind: q.Kind, Code: q.Code, Text: q.Text, RetryAfter: q.After}
 }
@@ -195,7 +196,7 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 		hop.Field{Name: askHeader, Value: askWake})
 	if err != nil {
 		c.Close()
-		return Phases{}, fault.Wrap(err, fault.Unavailable, "unreachable",
+		return Phases{}, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"member %s did not say whether machine %s could be woken", id, t.Machine)
 	}
 	defer func() {
@@ -237,7 +238,7 @@ func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Targe
 	resp, err := hop.Ask(r.WithContext(ctx), c, fields...)
 	if err != nil {
 		c.Close()
-		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"member %s does not lead to machine %s", id, t.Machine)}
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -19,8 +19,8 @@ const (
 	pressPart  = 32
 )
 
-// codeExited is the code of the error of a machine that ended by itself before it was ready.
-const codeExited = "exited"
+// codeExited says that the machine ended by itself before it was ready.
+const codeExited fault.Code = "exited"
 
 // settled returns a machine once no operation has it on its way up any more. Where its program ended, and it is started again
 // in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
@@ -44,7 +44,7 @@ func (o *owner) settled(ctx context.Context, w Worker, t Target) (m *machine.Mac
 	case died != nil:
 		return nil, o.exited(ctx, w, m, died)
 	case err != nil && ctx.Err() != nil:
-		return nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
+		return nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
 	}
 	return m, err
 }
@@ -121,7 +121,7 @@ func notPassed(m *machine.Machine) (check string, judged bool) {
 
 // notFit says that a machine does not pass a check, so long after its start.
 func notFit(m *machine.Machine, check string, since time.Duration) error {
-	return fault.New(fault.Unavailable, "not_fit", "machine %s has not passed its check %s since its start %v ago; "+
+	return fault.New(fault.Unavailable, codeNotFit, "machine %s has not passed its check %s since its start %v ago; "+
 		"see souk status %s", m.ID, check, since.Round(100*time.Millisecond), m.ID)
 }
 
@@ -144,7 +144,8 @@ func (o *owner) goesOn(ctx context.Context, w Worker, m, now *machine.Machine) e
 		now.State != machine.Destroying {
 		return nil
 	}
-	return fault.New(fault.Unavailable, "ended", "machine %s was started and is %s again; see souk logs %s", m.ID,
+	return fault.New(fault.Unavailable, fault.CodeEnded,
+		"machine %s was started and is %s again; see souk logs %s", m.ID,
 		now.State, m.ID)
 }
 

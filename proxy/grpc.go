@@ -47,7 +47,7 @@ func failGRPC(w http.ResponseWriter, id string, err error) (code int) {
 // with the client's own time is its deadline.
 func grpcStatus(code int, f *fault.Error) int {
 	switch {
-	case f.Code == codeHeld, code == http.StatusGatewayTimeout:
+	case f.Code == fault.CodeHeld, code == http.StatusGatewayTimeout:
 		return grpcDeadline
 	case code == http.StatusNotFound:
 		return grpcUnimplemented

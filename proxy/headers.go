@@ -32,20 +32,21 @@ const (
 func wellFormed(r *http.Request) error {
 	switch {
 	case r.Host == "":
-		return fault.New(fault.Invalid, "host", "a request must say for which host it is (the header Host)")
+		return fault.New(fault.Invalid, codeHost, "a request must say for which host it is (the header Host)")
 	case !isHostPort(r.Host):
-		return fault.New(fault.Invalid, "host", "the header Host is no host and port")
+		return fault.New(fault.Invalid, codeHost, "the header Host is no host and port")
 	case !httpguts.ValidHeaderFieldName(r.Method): // HTTP/2 lets anything be one
-		return fault.New(fault.Invalid, "method", "%.20q is no method of HTTP", r.Method)
+		return fault.New(fault.Invalid, fault.CodeMethod, "%.20q is no method of HTTP", r.Method)
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		return fault.New(fault.Invalid, "method", "%s is not possible here: this proxy leads to apps and nowhere else",
+		return fault.New(fault.Invalid, fault.CodeMethod,
+			"%s is not possible here: this proxy leads to apps and nowhere else",
 			r.Method)
 	case r.URL.Scheme != "" && bareHost(r.URL.Host) == "":
-		return fault.New(fault.Invalid, "host", "what the request is for is a whole URI and names no host")
+		return fault.New(fault.Invalid, codeHost, "what the request is for is a whole URI and names no host")
 	case r.URL.Host != "" && bareHost(r.URL.Host) != bareHost(r.Host), !sameHost(r):
-		return fault.New(fault.Invalid, "host", "the request is for one host and its header Host names another")
+		return fault.New(fault.Invalid, codeHost, "the request is for one host and its header Host names another")
 	case !isTarget(r):
-		return fault.New(fault.Invalid, "target",
+		return fault.New(fault.Invalid, codeTarget,
 			"what the request is for is no path, with a query or without; a space in it is written %%20")
 	}
 	return nil

@@ -101,7 +101,8 @@ func (d *insideDoor) accept(ctx context.Context, ln net.Listener) error {
 		case ctx.Err() != nil:
 			return nil
 		case !passes(err):
-			return fault.Wrap(err, fault.Unavailable, "listen", "connections of containers are not taken any more")
+			return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
+				"connections of containers are not taken any more")
 		default: // out of descriptors: wait for some to be closed
 			_ = wait.For(ctx, 50*time.Millisecond)
 		}
@@ -185,7 +186,8 @@ func (p *Proxy) admits(to Inside) error {
 	case x.Lets || x.Will:
 		return nil
 	case !x.Any:
-		return fault.New(fault.NotFound, "service", "app %s has no service with the internal port %d", to.App, to.Port)
+		return fault.New(fault.NotFound, codeService,
+			"app %s has no service with the internal port %d", to.App, to.Port)
 	}
 	return NotLetIn(to.App, to.From)
 }
@@ -224,7 +226,7 @@ func (p *Proxy) Admission(app, group string, port int, from string) (x Admission
 
 // NotLetIn says that an app lets no machine of another in, and what to do.
 func NotLetIn(app, from string) error {
-	return fault.New(fault.Denied, "network_from", "app %s does not let machines of app %s in; to let them, set "+
+	return fault.New(fault.Denied, codeNetworkFrom, "app %s does not let machines of app %s in; to let them, set "+
 		"network = { from = [%q] } in the group's section of its souk.toml, or --allow-from %s", app, from,
 		from, from)
 }

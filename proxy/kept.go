@@ -105,7 +105,7 @@ func (x *pool) keep(now time.Time) bool {
 func (x *pool) hold(list []routing.Backend) {
 	for i := range list {
 		if h, held := x.held[list[i].Machine]; held && list[i].Power == routing.Asleep {
-			list[i].Held = &fault.Error{Kind: fault.Unavailable, Code: "held_down", Text: h.Why}
+			list[i].Held = &fault.Error{Kind: fault.Unavailable, Code: codeHeldDown, Text: h.Why}
 			list[i].HeldTill = h.Until
 		}
 	}

@@ -38,7 +38,7 @@ func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask 
 		f.returns[id] = time.Now().Add(leavingTime)
 		f.mu.Unlock()
 		if time.Since(began) > leavingTime || wait.For(ctx, leavingPause.After(tries)) != nil {
-			return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, "unreachable",
+			return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 				"the member that has the machine is about to end, and takes nothing more")}
 		}
 	}

@@ -83,7 +83,7 @@ func isTo(name string) bool { return name == toHeader || name == whoseHeader }
 
 // correct tells another entry why a machine was not asked, or did not answer.
 func correct(w http.ResponseWriter, err error) {
-	q := problem{Kind: fault.Unavailable, Code: "bad_answer",
+	q := problem{Kind: fault.Unavailable, Code: codeBadAnswer,
 		Text: "the machine broke off, or what it answers is no HTTP"}
 	if f, is := errors.AsType[*fault.Error](err); is {
 		q = problem{f.Kind, f.Code, f.Text, f.RetryAfter}
@@ -139,11 +139,11 @@ func targetOf(h http.Header) (t Target, err error) {
 	v := h.Get(toHeader)
 	parts := strings.Split(v, " ")
 	if len(v) > toLimit || len(parts) != 3 {
-		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+		return t, fault.New(fault.Invalid, codeTo, "a request between members names app, machine and port")
 	}
 	t.App, t.Machine = parts[0], parts[1]
 	if t.Port, err = strconv.Atoi(parts[2]); err != nil {
-		return t, fault.New(fault.Invalid, "to", "a request between members names app, machine and port")
+		return t, fault.New(fault.Invalid, codeTo, "a request between members names app, machine and port")
 	}
 	return t, nil
 }

@@ -11,8 +11,8 @@ import (
 // maxShown bounds for how many names it is remembered what was shown.
 const maxShown = 4096
 
-// codeMisdirected is that of requests which a client may make again over another connection.
-const codeMisdirected = "misdirected"
+// codeMisdirected says that the connection was made for another host. A client may ask again over another one.
+const codeMisdirected fault.Code = "misdirected"
 
 // shownCerts are the certificates that clients were shown, by the name that they asked for.
 type shownCerts struct {

@@ -99,7 +99,7 @@ func (p *Proxy) nobodyIs(name string) error {
 	if len(p.o.Domains) > 0 {
 		domain = p.o.Domains[0]
 	}
-	return fault.New(fault.NotFound, "host",
+	return fault.New(fault.NotFound, codeHost,
 		"no app answers to the name %.80q here; an app with an HTTP service is APP.%s, and souk routes lists them",
 		name, domain)
 }

@@ -118,7 +118,7 @@ func (o *owner) find(ctx context.Context, t Target) (Worker, *machine.Machine, e
 			return nil, nil, &correction{routing.NoAnswer, err}
 		}
 	}
-	return nil, nil, &correction{routing.NotHere, fault.New(fault.NotFound, "machine_not_found",
+	return nil, nil, &correction{routing.NotHere, fault.New(fault.NotFound, fault.CodeMachineNotFound,
 		"machine %s is not at this worker", t.Machine)}
 }
 
@@ -155,7 +155,7 @@ func (g *gate) admit(v *visit, hard int) (load int, err error) {
 	case g.leaving && g.left == lastUp(m):
 		return 0, isStopped(m)
 	case hard > 0 && len(g.visits) >= hard:
-		return 0, &correction{routing.AtItsLimit, fault.New(fault.Exhausted, "at_its_limit",
+		return 0, &correction{routing.AtItsLimit, fault.New(fault.Exhausted, codeAtItsLimit,
 			"machine %s has %d of %d requests", m.ID, len(g.visits), hard)}
 	}
 	g.visits[v] = struct{}{}
@@ -163,17 +163,17 @@ func (g *gate) admit(v *visit, hard int) (load int, err error) {
 }
 
 func doesNotRun(m *machine.Machine) error {
-	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, fault.CodeNotRunning,
 		"machine %s is %s", m.ID, m.State)}
 }
 
 func isNotFit(m *machine.Machine) error {
-	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, fault.CodeNotRunning,
 		"machine %s has not passed its checks since it was started", m.ID)}
 }
 
 func isStopped(m *machine.Machine) error {
-	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, "not_running",
+	return &correction{routing.DoesNotRun, fault.New(fault.Precondition, fault.CodeNotRunning,
 		"machine %s is being stopped", m.ID)}
 }
 
@@ -220,7 +220,7 @@ func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Con
 	if kind == routing.NoAnswer {
 		why = o.elsewhere(m, port, err)
 	}
-	return nil, &correction{kind, fault.Wrap(err, fault.Unavailable, "no_listener",
+	return nil, &correction{kind, fault.Wrap(err, fault.Unavailable, fault.CodeNoListener,
 		"machine %s runs, and nothing answers at its port %d%s; see souk logs %s", m.ID, port, why, m.ID)}
 }
 

@@ -45,12 +45,12 @@ func (x *exchange) replayOf(v string) (*replay, error) {
 			state = value
 		case "prefer_instance", "timeout", "fallback", "":
 		default:
-			return nil, fault.New(fault.Unavailable, "bad_answer",
+			return nil, fault.New(fault.Unavailable, codeBadAnswer,
 				"machine %s answered with fly-replay, and %.40q is nothing that it can say", x.backend.Machine, name)
 		}
 	}
 	if len(state) > 1024 || strings.ContainsAny(state, "\r\n\x00") {
-		return nil, fault.New(fault.Unavailable, "bad_answer",
+		return nil, fault.New(fault.Unavailable, codeBadAnswer,
 			"machine %s answered with a fly-replay whose state is longer than 1024 bytes, or no text",
 			x.backend.Machine)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet"
@@ -44,7 +45,8 @@ func (p *Proxy) keep(ctx context.Context) {
 func (p *Proxy) letRest(ctx context.Context, t Target, r routing.Rest) {
 	err := p.owner.rest(ctx, t, r.Suspend)
 	p.metrics.rested(err)
-	if err != nil && fault.CodeOf(err) != "lease_held" && ctx.Err() == nil { // a deploy has it: looked at again
+	if err != nil && fault.CodeOf(err) != lifecycle.CodeLeaseHeld &&
+		ctx.Err() == nil { // a deploy has it: looked at again
 		p.o.Log.Warn("a machine with nothing to do could not be stopped", "machine", r.Machine, "err", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/core/routing"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/proxy/hop"
 )
 
@@ -105,7 +106,7 @@ func (x *exchange) serve() error {
 			return err
 		}
 		if x.replays++; x.replays > maxReplays {
-			return fault.New(fault.Unavailable, "replay_loop",
+			return fault.New(fault.Unavailable, codeReplayLoop,
 				"the request was handed on %d times by fly-replay; the apps hand it to each other", maxReplays)
 		}
 		if x.key, ask = k, again.ask; again.app != k.app {
@@ -204,7 +205,7 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 	x.code, x.bytes = res.Code, res.Bytes
 	if errors.Is(err, errReplay) {
 		if !x.body.rewind() {
-			return nil, fault.New(fault.Invalid, "replay_body",
+			return nil, fault.New(fault.Invalid, codeReplayBody,
 				"the request was to be handed on by fly-replay, and its body is larger than %d bytes", maxReplayed)
 		}
 		return again, nil
@@ -228,9 +229,10 @@ func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
 	case ctx.Err() != nil, errors.Is(err, hop.ErrBody) && errors.Is(err, io.ErrUnexpectedEOF):
 		return errClientGone
 	case errors.Is(err, hop.ErrBody), errors.Is(err, hop.ErrRequest):
-		return fault.Wrap(err, fault.Invalid, "body", "the body of the request is not what its head says")
+		return fault.Wrap(err, fault.Invalid, machine.CodeBody, "the body of the request is not what its head says")
 	case errors.As(err, &slow) && slow.Timeout():
-		return fault.Wrap(err, fault.Timeout, "no_answer", "machine %s took the request and did not answer within %v",
+		return fault.Wrap(err, fault.Timeout, fault.CodeNoAnswer,
+			"machine %s took the request and did not answer within %v",
 			b.Machine, b.idle)
 	}
 	return badAnswer(err, b.Machine)

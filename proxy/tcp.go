@@ -20,7 +20,7 @@ import (
 
 var noURL = &url.URL{} //nolint:gochecknoglobals // a constant
 
-var errNoTLS = fault.New(fault.Precondition, "no_tls", //nolint:gochecknoglobals // a constant
+var errNoTLS = fault.New(fault.Precondition, codeNoTLS, //nolint:gochecknoglobals // a constant
 	"a service wants its port over TLS, and this proxy has no certificates")
 
 // passes reports whether an error of Accept is one that passes.
@@ -46,7 +46,7 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 	if t, is := client.(*tls.Conn); is {
 		_ = client.SetDeadline(time.Now().Add(headTime))
 		if x.err = t.HandshakeContext(ctx); x.err != nil {
-			x.err = fault.Wrap(x.err, fault.Invalid, "handshake", "a client's TLS handshake failed")
+			x.err = fault.Wrap(x.err, fault.Invalid, codeHandshake, "a client's TLS handshake failed")
 			return
 		}
 		_ = client.SetDeadline(time.Time{})

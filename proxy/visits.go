@@ -94,7 +94,7 @@ func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
 	}
 	s := serviceAt(m.Config, t.Port)
 	if s == nil {
-		return nil, &correction{routing.NotHere, fault.New(fault.NotFound, "service",
+		return nil, &correction{routing.NotHere, fault.New(fault.NotFound, codeService,
 			"machine %s has no service at its port %d", t.Machine, t.Port)}
 	}
 	if m.State != machine.Started {

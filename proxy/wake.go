@@ -46,11 +46,11 @@ func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
 	}
 	s := serviceAt(m.Config, t.Port)
 	if s == nil {
-		return Phases{}, fault.New(fault.NotFound, "service", "machine %s has no service at its port %d", t.Machine,
+		return Phases{}, fault.New(fault.NotFound, codeService, "machine %s has no service at its port %d", t.Machine,
 			t.Port)
 	}
 	if m.State != machine.Started && s.Autostart != nil && !*s.Autostart {
-		return Phases{}, fault.New(fault.Precondition, "autostart",
+		return Phases{}, fault.New(fault.Precondition, codeAutostart,
 			"machine %s is %s, and its service does not let it be started for a request; souk start %s", m.ID, m.State,
 			m.ID)
 	}
@@ -150,7 +150,7 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 		if err = o.awaitReady(ctx, m, t.Port, patience, 0); err == nil {
 			err = o.awaitFit(ctx, w, m, patience)
 		}
-		if p.Ready = time.Since(began); fault.CodeOf(err) != "ended" { // or it was on its way down
+		if p.Ready = time.Since(began); fault.CodeOf(err) != fault.CodeEnded { // or it was on its way down
 			return p, m, err
 		}
 	}
@@ -161,7 +161,7 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 		return p, nil, err
 	}
 	if m = out.Machine; m == nil || out.Begun != nil { // its image is fetched, or another operation ends first
-		return p, nil, fault.New(fault.Timeout, "wake", "machine %s is on its way up, and not there yet", t.Machine)
+		return p, nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
 	}
 	p.Start = time.Since(began)
 	if slept == machine.Suspended { // its port accepts, as it did before
@@ -251,7 +251,7 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fault.Wrap(err, fault.Timeout, "not_ready",
+			return fault.Wrap(err, fault.Timeout, fault.CodeNotReady,
 				"machine %s was started, and does not answer at its port %d after %v%s; see souk logs %s", m.ID, port,
 				patience, o.elsewhere(m, port, refused), m.ID)
 		}

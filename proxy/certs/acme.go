@@ -41,17 +41,17 @@ func (a *acmeCerts) overTLS() bool { return a.o.TLS && a.others == nil }
 func (o *ACME) check(others bool) error {
 	switch {
 	case !o.Agreed:
-		return fault.New(fault.Precondition, "acme_terms",
+		return fault.New(fault.Precondition, codeACMETerms,
 			"the terms of the authority at %s are not agreed to; read them, and say so", o.Directory)
 	case !strings.HasPrefix(o.Directory, "https://"):
-		return fault.New(fault.Invalid, "acme_directory",
+		return fault.New(fault.Invalid, codeACMEDirectory,
 			"%q is no ACME directory; it is a URL that begins with https://", o.Directory)
 	case !o.HTTP && (!o.TLS || others):
-		return fault.New(fault.Invalid, "acme_door",
+		return fault.New(fault.Invalid, codeACMEDoor,
 			"the ACME authority could not reach this proxy: it needs port 80, or port 443 where no other member "+
 				"answers for the same names")
 	case (o.KeyID == "") != (o.MACKey == ""):
-		return fault.New(fault.Invalid, "acme_account",
+		return fault.New(fault.Invalid, codeACMEAccount,
 			"an account of the ACME authority's needs both its key id and its MAC key")
 	}
 	return nil
@@ -173,7 +173,7 @@ func (a *acmeCerts) renewed(ctx context.Context, name string) (*tls.Certificate,
 		return r.Val.(*tls.Certificate), r.Err //nolint:forcetypeassert // fetch returns no other
 	case <-ctx.Done():
 		go func() { defer a.work.Done(); <-got }()
-		return nil, fault.New(fault.Timeout, "no_certificate",
+		return nil, fault.New(fault.Timeout, codeNoCertificate,
 			"the certificate for %s is being got from the ACME authority; try again in a moment", name)
 	}
 }
@@ -260,7 +260,7 @@ func errGetting(name string, err error) error {
 	if err == nil || fault.CodeOf(err) != "" {
 		return err
 	}
-	return fault.Wrap(err, fault.Unavailable, "acme",
+	return fault.Wrap(err, fault.Unavailable, codeACME,
 		"the ACME authority gave no certificate for %s; see that the name leads here, and to what the authority says",
 		name)
 }

@@ -126,7 +126,7 @@ func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 		if own != nil {
 			return own, nil // it has ended, and there is no other
 		}
-		return nil, fault.New(fault.NotFound, "no_certificate", "there is no certificate for %.80q here", name)
+		return nil, fault.New(fault.NotFound, codeNoCertificate, "there is no certificate for %.80q here", name)
 	}
 	var got *tls.Certificate
 	err := errNone(name)
@@ -148,7 +148,7 @@ func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 }
 
 func errNone(name string) error {
-	return fault.New(fault.NotFound, "no_certificate",
+	return fault.New(fault.NotFound, codeNoCertificate,
 		"there is no certificate for %.80q: it has no file here, ACME is not used for it, and the local root does not "+
 			"vouch for it", name)
 }
@@ -288,5 +288,5 @@ func (l *localCerts) list() (list []Info) {
 // LocalRoot returns the file of the root that clients are to trust for names of Local.
 func (c *Certs) LocalRoot() string { return filepath.Join(c.o.Dir, tlscert.AuthorityFile) }
 
-var errEnded = fault.New(fault.Unavailable, "ended", //nolint:gochecknoglobals // a constant
+var errEnded = fault.New(fault.Unavailable, fault.CodeEnded, //nolint:gochecknoglobals // a constant
 	"the proxy is ending, so it gets no more certificates")

@@ -169,5 +169,5 @@ func (c *challenges) certificate(name string) (*tls.Certificate, error) {
 			return acmez.TLSALPN01ChallengeCert(x)
 		}
 	}
-	return nil, fault.New(fault.NotFound, "no_challenge", "no ACME authority was asked about %.80q here", name)
+	return nil, fault.New(fault.NotFound, codeNoChallenge, "no ACME authority was asked about %.80q here", name)
 }

@@ -83,7 +83,8 @@ func textOf(err error) string {
 func (f *files) look(now time.Time) error {
 	found, err := pairsIn(f.dir)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "tls", "the directory %s of certificates cannot be read", f.dir)
+		return fault.Wrap(err, fault.Unavailable, tlscert.CodeTLS,
+			"the directory %s of certificates cannot be read", f.dir)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -66,12 +66,12 @@ func (i *issuer) issue(ctx context.Context, name string, csr *x509.CertificateRe
 	defer cancel(nil)
 	defer context.AfterFunc(i.a.ctx, func() { cancel(errEnded) })()
 	if !i.a.allowed(name) {
-		return nil, fault.New(fault.NotFound, "no_app", "no app answers to %s any more; it gets no certificate", name)
+		return nil, fault.New(fault.NotFound, codeNoApp, "no app answers to %s any more; it gets no certificate", name)
 	}
 	// a renewal is not held up by orders for names that may prove to be nobody's
 	renewal := i.a.store.Exists(ctx, certmagic.StorageKeys.SiteCert(i.key, name))
 	if !renewal && !i.a.order(time.Now()) {
-		return nil, fault.New(fault.Unavailable, "acme_orders",
+		return nil, fault.New(fault.Unavailable, codeOrders,
 			"the ACME authority was asked for %d certificates in a short time, so %s has to wait", orders, name)
 	}
 	for again := false; ; again = true {
@@ -140,7 +140,7 @@ func (i *issuer) registered(ctx context.Context, anew bool) (*acmez.Client, acme
 	}
 	if err != nil {
 		t.CloseIdleConnections()
-		return nil, acme.Account{}, fault.Wrap(err, fault.Unavailable, "acme",
+		return nil, acme.Account{}, fault.Wrap(err, fault.Unavailable, codeACME,
 			"the ACME authority at %s has no account for this proxy", o.Directory)
 	}
 	if i.client != nil {

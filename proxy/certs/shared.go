@@ -26,9 +26,6 @@ const (
 	lookAgain   = 6 * time.Hour // the member that has it may have had to renew it early
 	renewEvery  = 10 * time.Minute
 	keptAtOnce  = 16
-	codeNoApp   = "no_app"
-	codeACME    = "acme"
-	codeOrders  = "acme_orders"
 	lastPart    = 6 // a certificate of which no more than this part of its life is left should have been renewed
 	renewedPart = 3 // and with this part left it is renewed
 )
@@ -51,10 +48,11 @@ func lasts(c *tls.Certificate, part time.Duration, now time.Time) bool {
 // where there is none that lasts, unless kept is set.
 func (c *Certs) Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
 	if c.acme == nil {
-		return nil, nil, fault.New(fault.Unimplemented, "certificate", "this member orders no certificates")
+		return nil, nil, fault.New(fault.Unimplemented, fault.CodeCertificate, "this member orders no certificates")
 	}
 	if !validName(name) || !c.acme.may(name) {
-		return nil, nil, fault.New(fault.Invalid, "name", "%.80q is no name that an ACME authority vouches for", name)
+		return nil, nil, fault.New(fault.Invalid, fault.CodeName,
+			"%.80q is no name that an ACME authority vouches for", name)
 	}
 	got := c.acme.kept(name, time.Now())
 	switch {
@@ -174,7 +172,7 @@ func (a *acmeCerts) ask(ctx context.Context, id cluster.WorkerID, name string, k
 		err = x509.CertificateInvalidError{Cert: c.Leaf, Reason: x509.Expired}
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "certificate",
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeCertificate,
 			"what %s gave is no certificate for %s; the next member is asked", id, name)
 	}
 	return &c, nil

@@ -102,7 +102,8 @@ const certsFolder = "certificates" // certmagic's
 // is due. So a key from outside that is missing is told at the start.
 func (s *storage) readable() error {
 	if err := os.MkdirAll(s.Path, 0o700); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "dir", "the directory %s of ACME certificates cannot be made", s.Path)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
+			"the directory %s of ACME certificates cannot be made", s.Path)
 	}
 	return filepath.WalkDir(s.Path, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !isKey(file) {

@@ -16,6 +16,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeProxyProtocol says that a trusted proxy sent no header of the PROXY protocol.
+const codeProxyProtocol fault.Code = "proxy_protocol"
+
 // Bounds and words of both versions.
 const (
 	signature = "\r\n\r\n\x00\r\nQUIT\n" // of version 2, 12 bytes
@@ -109,7 +112,7 @@ func Read(r io.Reader) (Addrs, error) {
 }
 
 func refuse(why string) error {
-	return fault.New(fault.Invalid, "proxy_protocol", "a trusted proxy sent no header of the PROXY protocol: %s", why)
+	return fault.New(fault.Invalid, codeProxyProtocol, "a trusted proxy sent no header of the PROXY protocol: %s", why)
 }
 
 // parse1 reads the line of version 1.
