@@ -29,7 +29,7 @@ func mean(ds []time.Duration) float64 {
 }
 
 func failure(err error, what string) error {
-	return fault.Wrap(err, fault.Internal, "bench", "the measurement stopped: %s", what)
+	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 
 // Reporter hears what a benchmark measures, while it runs.

@@ -184,7 +184,8 @@ func (c *churn) one(ctx context.Context) error {
 		return err
 	}
 	if m.State != machine.Started {
-		return fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		return fault.New(fault.Internal, fault.CodeBench,
+			"a launch was answered %q, not started%s", m.State, m.Because())
 	}
 	_, err = c.agent.Client.Destroy(ctx, live.App, m.ID, "", true)
 	return err
@@ -194,7 +195,7 @@ func (c *churn) one(ctx context.Context) error {
 func (c *churn) memory(field string) (float64, error) {
 	b, there, err := live.FieldOf(c.agent.PID(), "status", field)
 	if err == nil && !there {
-		err = fault.New(fault.Unavailable, "bench", "the kernel does not tell %s of a process", field)
+		err = fault.New(fault.Unavailable, fault.CodeBench, "the kernel does not tell %s of a process", field)
 	}
 	return float64(b) / (1 << 20), err
 }

@@ -75,7 +75,8 @@ func (o *Rates) expressions(ctx context.Context, d *synth.Decider, decisions int
 func (o *Rates) logged(ctx context.Context, d *synth.Decider, decisions int) error {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "bench", "no temporary directory can be made for the decision log")
+		return fault.Wrap(err, fault.Internal, fault.CodeBench,
+			"no temporary directory can be made for the decision log")
 	}
 	defer os.RemoveAll(dir)
 	log, err := decisionlog.Open(decisionlog.Options{Dir: dir, MaxBytes: 1 << 30})
@@ -106,7 +107,8 @@ func (o *Rates) logged(ctx context.Context, d *synth.Decider, decisions int) err
 	s := log.Stats()
 	o.LogBytes = float64(s.Bytes) / float64(max(1, s.Recorded))
 	if s.Recorded != uint64(decisions) {
-		return fault.New(fault.Internal, "bench", "%d decisions were made and %d are in the log", decisions, s.Recorded)
+		return fault.New(fault.Internal, fault.CodeBench,
+			"%d decisions were made and %d are in the log", decisions, s.Recorded)
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 		return 0, err
 	}
 	if m.State != machine.Started || string(m.Worker) != worker {
-		return 0, fault.New(fault.Internal, "bench", "a launch for %s was answered %q on %s%s", worker, m.State,
+		return 0, fault.New(fault.Internal, fault.CodeBench, "a launch for %s was answered %q on %s%s", worker, m.State,
 			m.Worker,
 			m.Because())
 	}
@@ -197,7 +197,7 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 func (c *forwarding) launched(ctx context.Context, l *machine.Launch, worker string) error {
 	m, err := c.List[0].Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	if err == nil && string(m.Worker) != worker {
-		return fault.New(fault.Internal, "bench", "a machine is on %s, not on %s", m.Worker, worker)
+		return fault.New(fault.Internal, fault.CodeBench, "a machine is on %s, not on %s", m.Worker, worker)
 	}
 	return err
 }
@@ -241,7 +241,7 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 	most, fewest := 0.0, math.Inf(1)
 	for len(took) < n {
 		if r.Tries++; r.Tries > 20*n+20 {
-			return r, fault.New(fault.Timeout, "bench",
+			return r, fault.New(fault.Timeout, fault.CodeBench,
 				"of %d launches only %d were refused at first: gossip was faster than they", r.Tries, len(took))
 		}
 		if err := live.Until(ctx, func() bool { return c.knownFree(ctx) }); err != nil {

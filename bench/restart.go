@@ -222,7 +222,7 @@ func (b *restart) floor(ctx context.Context, lists [][]byte, machines int) (time
 	}
 	took := time.Since(began)
 	if listed != machines {
-		return 0, fault.New(fault.Internal, "bench", "the agent lists %d machines of %d", listed, machines)
+		return 0, fault.New(fault.Internal, fault.CodeBench, "the agent lists %d machines of %d", listed, machines)
 	}
 	return took, nil
 }

@@ -46,7 +46,7 @@ func (b *rig) oneByOne(ctx context.Context, name string, l *machine.Launch) ([]L
 			return nil, err
 		}
 		if m.State != machine.Started {
-			return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State,
+			return nil, fault.New(fault.Internal, fault.CodeBench, "a launch was answered %q, not started%s", m.State,
 				m.Because())
 		}
 		if _, err := b.Client.Destroy(ctx, live.App, m.ID, "", true); err != nil {
@@ -124,7 +124,8 @@ func (b *rig) resize(ctx context.Context) ([]LaunchRow, error) {
 			return nil, err
 		}
 		if now.Begun != nil || now.Config.Guest.CPUMilli != shapes[i%2].CPUMilli {
-			return nil, fault.New(fault.Internal, "bench", "a resize was answered before it was done%s", now.Because())
+			return nil, fault.New(fault.Internal, fault.CodeBench,
+				"a resize was answered before it was done%s", now.Because())
 		}
 		if i >= warmups {
 			took, floors = append(took, d), append(floors, floor)
@@ -136,7 +137,7 @@ func (b *rig) resize(ctx context.Context) ([]LaunchRow, error) {
 func (b *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	m, err := b.Client.Machine(ctx, live.App, id)
 	if err == nil && m.State != want {
-		err = fault.New(fault.Internal, "bench", "machine %s is %s, not %s%s", id, m.State, want, m.Because())
+		err = fault.New(fault.Internal, fault.CodeBench, "machine %s is %s, not %s%s", id, m.State, want, m.Because())
 	}
 	return err
 }
@@ -159,7 +160,7 @@ func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
 		m, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 		each[i] = time.Since(begin)
 		if err == nil && m.State != machine.Started && m.State != machine.Stopped && m.State != machine.Stopping {
-			err = fault.New(fault.Internal, "bench", "a launch was answered %q%s", m.State, m.Because())
+			err = fault.New(fault.Internal, fault.CodeBench, "a launch was answered %q%s", m.State, m.Because())
 		}
 		return err
 	})
@@ -230,7 +231,7 @@ func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
 			return nil, failure(err, "souk ps failed")
 		}
 		if lines := countLines(out); lines != n+1 {
-			return nil, fault.New(fault.Internal, "bench", "souk ps printed %d lines for %d machines", lines, n)
+			return nil, fault.New(fault.Internal, fault.CodeBench, "souk ps printed %d lines for %d machines", lines, n)
 		}
 	}
 	p50, p99 := Quantile(took, 0.5), Quantile(took, 0.99)

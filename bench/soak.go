@@ -26,6 +26,9 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
+// codeGrows says that something in souk grows with time.
+const codeGrows fault.Code = "grows"
+
 // SoakOptions say for how long work of every kind comes and goes, and how often what it leaves is looked at.
 type SoakOptions struct {
 	For         time.Duration
@@ -100,7 +103,7 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	}
 	to.Row(SoakDone{s.rounds.Load(), o.For.Minutes(), s.looks, grows})
 	if grows > 0 {
-		return fault.New(fault.Internal, "grows",
+		return fault.New(fault.Internal, codeGrows,
 			"%d things grow with the time by more than %g %% of themselves a minute", grows, soakLimit)
 	}
 	return nil

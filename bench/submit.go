@@ -120,7 +120,7 @@ func runArray(ctx context.Context, own *live.Souk, tasks int, command []string) 
 	}
 	took := time.Since(begin)
 	if err == nil && j.State != jobs.Succeeded {
-		err = fault.New(fault.Internal, "bench", "the job has %s: %d of its %d tasks did not succeed", j.State,
+		err = fault.New(fault.Internal, fault.CodeBench, "the job has %s: %d of its %d tasks did not succeed", j.State,
 			j.Tasks-j.Succeeded, j.Tasks)
 	}
 	return took, err

@@ -111,7 +111,7 @@ func (d door) conns(context string) (http.RoundTripper, error) {
 		pool = x509.NewCertPool()
 	}
 	if len(d.roots) > 0 && !pool.AppendCertsFromPEM(d.roots) {
-		return nil, fault.New(fault.Invalid, "context", "the roots of context %s are no PEM certificates", context)
+		return nil, fault.New(fault.Invalid, CodeContext, "the roots of context %s are no PEM certificates", context)
 	}
 	pool.AppendCertsFromPEM(d.also) // where it is none, the door is not believed
 	conns.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
@@ -254,7 +254,7 @@ func (c *Env) choose(homes []Home) (Home, error) {
 // noneHere is the error where no souk of this user runs.
 func noneHere(homes []Home) error {
 	if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
-		return fault.New(fault.Unavailable, "no_souk", "the souk of %s has no socket: it is of a build "+
+		return fault.New(fault.Unavailable, CodeNoSouk, "the souk of %s has no socket: it is of a build "+
 			"before this one; start it again with this one", homes[old].Dir)
 	}
 	dirs := make([]string, len(homes))
@@ -262,11 +262,11 @@ func noneHere(homes []Home) error {
 		dirs[i] = h.Dir
 	}
 	if _, err := os.Lstat(rootsDir); err == nil && !slices.Contains(dirs, rootsDir) {
-		return fault.New(fault.Unavailable, "no_souk",
+		return fault.New(fault.Unavailable, CodeNoSouk,
 			"no souk of yours runs on this host, in %s; the one of %s is root's: ask it as root, or with --addr and a "+
 				"token in SOUK_TOKEN, or start one with \"souk dev\"", strings.Join(dirs, " or "), rootsDir)
 	}
-	return fault.New(fault.Unavailable, "no_souk",
+	return fault.New(fault.Unavailable, CodeNoSouk,
 		"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+
 			"souk context", strings.Join(dirs, " or "))
 }
@@ -343,7 +343,7 @@ func (c *Env) DevDir(given string) (string, error) {
 	if given != "" {
 		abs, err := filepath.Abs(given)
 		if err != nil {
-			return "", fault.Wrap(err, fault.Invalid, "dir", "%q is no directory", given)
+			return "", fault.Wrap(err, fault.Invalid, fault.CodeDir, "%q is no directory", given)
 		}
 		return abs, nil
 	}
@@ -352,7 +352,7 @@ func (c *Env) DevDir(given string) (string, error) {
 	}
 	home := c.Getenv("HOME")
 	if home == "" {
-		return "", fault.New(fault.Invalid, "home",
+		return "", fault.New(fault.Invalid, codeHome,
 			"neither XDG_STATE_HOME nor HOME is set, so there is no place for souk's state; give --dir")
 	}
 	return filepath.Join(home, ".local", "state", "souk", "dev"), nil
@@ -375,7 +375,7 @@ func ReadLine(path string) (string, error) {
 // WriteWhole writes a file so that it is there whole or not at all, also after a crash.
 func WriteWhole(file, text string, mode fs.FileMode) error {
 	if err := journal.WriteWhole(file, []byte(text), mode); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "write", "%s cannot be written", file)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeWrite, "%s cannot be written", file)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *Env) ContextsFile() (string, error) {
 	}
 	home := c.Getenv("HOME")
 	if home == "" {
-		return "", fault.New(fault.Invalid, "home",
+		return "", fault.New(fault.Invalid, codeHome,
 			"neither XDG_CONFIG_HOME nor HOME is set, so there is no place for contexts")
 	}
 	return filepath.Join(home, ".config", "souk", "contexts.toml"), nil
@@ -78,14 +78,14 @@ func (c *Env) Contexts() (all Contexts, err error) {
 		raw, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return all, fault.Wrap(err, fault.Invalid, "context", "the contexts in %s cannot be read", file)
+		return all, fault.Wrap(err, fault.Invalid, CodeContext, "the contexts in %s cannot be read", file)
 	}
 	if err := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields().Decode(&all); err != nil {
-		return all, fault.Wrap(err, fault.Invalid, "context", "the contexts in %s cannot be read", file)
+		return all, fault.Wrap(err, fault.Invalid, CodeContext, "the contexts in %s cannot be read", file)
 	}
 	secret := func(k Context) bool { return k.Token != "" }
 	if st.Mode().Perm()&0o077 != 0 && slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), secret) {
-		return all, fault.New(fault.Denied, "context", "others can read the tokens in %s: chmod 600 %s", file, file)
+		return all, fault.New(fault.Denied, CodeContext, "others can read the tokens in %s: chmod 600 %s", file, file)
 	}
 	return all, nil
 }
@@ -101,7 +101,7 @@ func (c *Env) SaveContexts(all Contexts) error {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "context", "the contexts cannot be written to %s", file)
+		return fault.Wrap(err, fault.Invalid, CodeContext, "the contexts cannot be written to %s", file)
 	}
 	return WriteWhole(file, string(raw), 0o600)
 }
@@ -122,7 +122,7 @@ func (c *Env) named(all Contexts, name string) (target, error) {
 
 // NoContext is the error of a name that no context has.
 func (c *Env) NoContext(all Contexts, name string) error {
-	return fault.New(fault.NotFound, "context", "there is no context %q; there are %s", name,
+	return fault.New(fault.NotFound, CodeContext, "there is no context %q; there are %s", name,
 		strings.Join(append([]string{AgentContext, DevContext}, all.Names()...), ", "))
 }
 
@@ -131,7 +131,8 @@ func (c *Env) targetOf(name string, k Context) (target, error) {
 	if k.TokenFile != "" {
 		var err error
 		if token, err = ReadLine(k.TokenFile); err != nil {
-			return target{}, fault.Wrap(err, fault.Denied, "token", "the token of context %s cannot be read", name)
+			return target{}, fault.Wrap(err, fault.Denied, fault.CodeToken,
+				"the token of context %s cannot be read", name)
 		}
 	}
 	token = cmp.Or(token, c.Getenv("SOUK_TOKEN"))

@@ -16,14 +16,14 @@ func (c *Env) EnvFile(name string) ([]envfile.Var, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "env_file", "the file %s cannot be read", name)
+			return nil, fault.Wrap(err, fault.Invalid, envfile.CodeEnvFile, "the file %s cannot be read", name)
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, envfile.MaxFile+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "env_file", "%s cannot be read", name)
+		return nil, fault.Wrap(err, fault.Invalid, envfile.CodeEnvFile, "%s cannot be read", name)
 	}
 	return envfile.Parse(name, string(text))
 }

@@ -26,7 +26,7 @@ func (c *Env) PrintError(err error) {
 			line.Pending, line.Decision = d.Pending, d.Decision
 		}
 		if _, ok := errors.AsType[usageError](err); ok {
-			line.Kind, line.Code = fault.Invalid, "usage"
+			line.Kind, line.Code = fault.Invalid, codeUsage
 		}
 		c.JSONLine(c.Err, line)
 		return

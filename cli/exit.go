@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 )
@@ -137,7 +138,7 @@ func exitOfFault(f *fault.Error) int {
 	case fault.Conflict, fault.Precondition:
 		return exitConflict
 	case fault.Exhausted:
-		if f.Code == "never_fits" || f.Code == "volume_never_fits" {
+		if f.Code == fault.CodeNeverFits || f.Code == api.CodeVolumeNeverFits {
 			return exitInvalid
 		}
 		return exitFull

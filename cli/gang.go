@@ -39,7 +39,7 @@ func (c *Env) gang(ctx context.Context, cl *client.Client, ref string) ([]*machi
 		return nil, err
 	}
 	if len(lines) == 0 {
-		return nil, fault.New(fault.NotFound, "gang",
+		return nil, fault.New(fault.NotFound, fault.CodeGang,
 			"there is no machine of %s%s: souk gang prints the id of a gang, and \"souk ps --json\" has it, too",
 			fault.Clip(ref, 80), inApp(c.AppGiven()))
 	}
@@ -56,7 +56,7 @@ func (c *Env) onlyOfGang(ctx context.Context, cl *client.Client, ref string) (*m
 		return nil, err
 	}
 	if len(lines) > 1 {
-		return nil, fault.New(fault.Conflict, "ambiguous",
+		return nil, fault.New(fault.Conflict, fault.CodeAmbiguous,
 			"%s has %d machines, and one is wanted here: give its name or its id; rank 0 is %s", ref, len(lines),
 			cmp.Or(lines[0].Name, lines[0].ID))
 	}

@@ -17,7 +17,8 @@ func (c *Env) HomeWith(given, piece, what string) (string, error) {
 	if given != "" {
 		dir, err := c.DevDir(given)
 		if err == nil && !has(dir, piece) {
-			err = fault.New(fault.NotFound, "dir", "%s has no %s: name the directory of a souk agent or a souk dev",
+			err = fault.New(fault.NotFound, fault.CodeDir,
+				"%s has no %s: name the directory of a souk agent or a souk dev",
 				dir, what)
 		}
 		return dir, err
@@ -33,8 +34,9 @@ func (c *Env) pick(all []Home, piece, what string) (string, error) {
 		for i, h := range all {
 			dirs[i] = h.Dir
 		}
-		return "", fault.New(fault.NotFound, "dir", "no souk of this host has a %s that this user can see, in %s: "+
-			"name another directory with --dir", what, strings.Join(dirs, " or "))
+		return "", fault.New(fault.NotFound, fault.CodeDir,
+			"no souk of this host has a %s that this user can see, in %s: "+
+				"name another directory with --dir", what, strings.Join(dirs, " or "))
 	}
 	at := max(0, slices.IndexFunc(homes, Home.answers))
 	for i, h := range homes {

@@ -45,8 +45,9 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 			if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
 				return err
 			}
-			return fault.Wrap(err, fault.Unavailable, "lost", "souk has not been reached for %s; %s goes on without "+
-				"it, and \"%s\" follows it again", outlasts, what, next)
+			return fault.Wrap(err, fault.Unavailable, fault.CodeLost,
+				"souk has not been reached for %s; %s goes on without "+
+					"it, and \"%s\" follows it again", outlasts, what, next)
 		}
 	}
 }

@@ -63,26 +63,23 @@ func demand(ctx context.Context, c net.Conn, addr, digest string) error {
 	nonce := rand.Text()
 	p, err := ask(ctx, c, addr, url.Values{"token": {api.TokenID(digest)}, "nonce": {nonce}})
 	switch {
-	case fault.CodeOf(err) == refused:
+	case fault.CodeOf(err) == fault.CodeUnauthenticated:
 		return err
 	case err != nil:
-		return fault.Wrap(err, fault.Denied, "proof",
+		return fault.Wrap(err, fault.Denied, codeProof,
 			"%s does not prove that it is a souk that knows the token, which it was not sent: it is another program, "+
 				"a souk that this token is not of, or one of before, which is to be started again with this build",
 			addr)
 	case p.Is(api.ProofOf(digest, at, nonce)):
 		return c.SetDeadline(time.Time{})
 	case p.Is(api.ProofOf(digest, p.At, nonce)):
-		return fault.New(fault.Denied, "proof",
+		return fault.New(fault.Denied, codeProof,
 			"the souk behind %s listens at %s: something at %s passes connections on that may keep what it sees; a "+
 				"tunnel is to have the same address and port at both ends, or to lead to souk.sock "+
 				"(SOUK_ADDR=unix:PATH)", addr, p.At, at)
 	}
-	return fault.New(fault.Denied, "proof", "%s does not know the token, which it was not sent; who is it?", addr)
+	return fault.New(fault.Denied, codeProof, "%s does not know the token, which it was not sent; who is it?", addr)
 }
-
-// refused is the code of an answer that the token is not let in, with the server's reason.
-const refused = "unauthenticated"
 
 // ask makes the one request that carries no token, on a connection.
 func ask(ctx context.Context, c net.Conn, addr string, q url.Values) (p api.Proof, err error) {
@@ -104,7 +101,7 @@ func ask(ctx context.Context, c net.Conn, addr string, q url.Values) (p api.Proo
 	case err != nil:
 		return p, err
 	case resp.StatusCode == http.StatusUnauthorized && json.Unmarshal(raw, &no) == nil && no.Error != "":
-		return p, fault.New(fault.Denied, refused, "%s", strings.Map(Printable, no.Error))
+		return p, fault.New(fault.Denied, fault.CodeUnauthenticated, "%s", strings.Map(Printable, no.Error))
 	case resp.StatusCode != http.StatusOK || resp.Close:
 		return p, errors.New("it answered " + resp.Status)
 	case in.Buffered() > 0:

@@ -52,11 +52,11 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 			return nil, unsure
 		}
 		if j, err := cl.Job(ctx, ref); err == nil {
-			return nil, fault.New(fault.NotFound, "job",
+			return nil, fault.New(fault.NotFound, fault.CodeJob,
 				"%q is a job, and no machine: \"souk job status %s\" tells of it; see souk job --help", ref,
 				cmp.Or(j.Spec.Name, j.ID))
 		}
-		return nil, fault.New(fault.NotFound, "machine",
+		return nil, fault.New(fault.NotFound, codeMachine,
 			"no machine has the id or the name %q%s; \"souk ps\" lists them",
 			ref, inApp(app))
 	}
@@ -78,7 +78,7 @@ func findReplica(ctx context.Context, cl *client.Client, app, slot string) (*mac
 	}
 	switch len(lines) {
 	case 0:
-		return nil, fault.New(fault.NotFound, "replica",
+		return nil, fault.New(fault.NotFound, machine.CodeReplica,
 			"no machine stands for replica %s%s; \"souk status APP\" lists the replicas of an app", slot, inApp(app))
 	case 1:
 		m, err := cl.Machine(ctx, lines[0].App, lines[0].ID)
@@ -100,10 +100,11 @@ func ambiguousReplica(lines []*machine.Line, slot string) error {
 		ids[i] = fmt.Sprintf("%s (%s, on %s)", m.ID, m.State, m.Worker)
 	}
 	if len(apps) == 1 {
-		return fault.New(fault.Conflict, "ambiguous", "%d machines of app %s stand for replica %s now: %s; give the id",
+		return fault.New(fault.Conflict, fault.CodeAmbiguous,
+			"%d machines of app %s stand for replica %s now: %s; give the id",
 			len(lines), lines[0].App, slot, strings.Join(ids, ", "))
 	}
-	return fault.New(fault.Conflict, "ambiguous", "the apps %s have a replica %s each; give --app, or the id",
+	return fault.New(fault.Conflict, fault.CodeAmbiguous, "the apps %s have a replica %s each; give --app, or the id",
 		strings.Join(slices.Sorted(maps.Keys(apps)), ", "), slot)
 }
 
@@ -131,10 +132,11 @@ func ambiguous(named []*machine.Line, name string) error {
 		ids[i] = fmt.Sprintf("%s on %s", m.ID, m.Worker)
 	}
 	if len(apps) == 1 {
-		return fault.New(fault.Conflict, "ambiguous", "%d machines of app %s are named %q: %s; give the id",
+		return fault.New(fault.Conflict, fault.CodeAmbiguous, "%d machines of app %s are named %q: %s; give the id",
 			len(named), named[0].App, name, strings.Join(ids, ", "))
 	}
-	return fault.New(fault.Conflict, "ambiguous", "%d machines are named %q, in the apps %s; give --app, or the id",
+	return fault.New(fault.Conflict, fault.CodeAmbiguous,
+		"%d machines are named %q, in the apps %s; give --app, or the id",
 		len(named), name, strings.Join(slices.Sorted(maps.Keys(apps)), ", "))
 }
 
@@ -242,7 +244,7 @@ func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine,
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return nil, fault.New(fault.Timeout, "settle",
+			return nil, fault.New(fault.Timeout, codeSettle,
 				"machine %s is still %s after %s; it goes on, see \"souk status %s\"",
 				Label(m), now.State, limit, Label(m))
 		}

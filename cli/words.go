@@ -14,7 +14,7 @@ func (c *Env) ownWords(err error) error {
 	f := fault.As(err)
 	text := ""
 	switch f.Code {
-	case "unauthenticated":
+	case fault.CodeUnauthenticated:
 		switch { // of a token that was good once it says why it is not
 		case strings.HasPrefix(f.Text, "a token is needed"):
 			text = "the souk that was asked wants a token: set SOUK_TOKEN, or name one with \"souk context\""
@@ -22,9 +22,9 @@ func (c *Env) ownWords(err error) error {
 			text = "the souk that was asked does not take this token: set SOUK_TOKEN, or name one with " +
 				"\"souk context\""
 		}
-	case "worker_not_found":
+	case fault.CodeWorkerNotFound:
 		text = strings.Replace(f.Text, "see "+fmt.Sprint(api.ListWorkers), "\"souk node ls\" lists them", 1)
-	case "app_not_found":
+	case fault.CodeAppNotFound:
 		if app := c.AppGiven(); app != "" && f.Text == "app not found" {
 			text = fmt.Sprintf("there is no app %q; \"souk apps\" lists them", app)
 		}

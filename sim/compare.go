@@ -11,6 +11,12 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
+// The codes of this package's errors.
+const (
+	codeHash  fault.Code = "hash"  // the text is no hash
+	codeSeeds fault.Code = "seeds" // the number of seeds is out of range
+)
+
 // Summary is one scheduler's runs over all seeds: the means over the seeds, and half the width of their 95 % intervals.
 type Summary struct {
 	Scheduler  string    `json:"scheduler"`
@@ -54,7 +60,7 @@ func (h Hash) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", u
 func (h *Hash) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 16, 64)
 	if err != nil {
-		return fault.New(fault.Invalid, "hash", "%.40q is not a hash of 16 hexadecimal digits", text)
+		return fault.New(fault.Invalid, codeHash, "%.40q is not a hash of 16 hexadecimal digits", text)
 	}
 	*h = Hash(n)
 	return nil
@@ -80,7 +86,7 @@ func FromFile(path string) Opener {
 // Each runs a scheduler with seeds 1 to n. after, if set, is called after each run.
 func Each(open Opener, s Setup, n int, after func(Row)) (Summary, error) {
 	if n < 1 {
-		return Summary{}, fault.New(fault.Invalid, "seeds", "a comparison needs at least 1 seed, not %d", n)
+		return Summary{}, fault.New(fault.Invalid, codeSeeds, "a comparison needs at least 1 seed, not %d", n)
 	}
 	rows := make([]Row, 0, n)
 	first := max(1, s.Seed)
@@ -108,7 +114,7 @@ func runOnce(open Opener, s Setup) (Row, error) {
 	}
 	row, err := Run(src, s)
 	if cerr := done(); err == nil && cerr != nil {
-		err = fault.Wrap(cerr, fault.Unavailable, "trace", "the trace cannot be closed")
+		err = fault.Wrap(cerr, fault.Unavailable, trace.CodeTrace, "the trace cannot be closed")
 	}
 	return row, err
 }

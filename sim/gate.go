@@ -26,7 +26,7 @@ func gateForm() *regexp.Regexp {
 func ParseGate(text string) (Gate, error) {
 	m := gateForm().FindStringSubmatch(text)
 	bad := func(why string) (Gate, error) {
-		return Gate{}, fault.New(fault.Invalid, "fail-if",
+		return Gate{}, fault.New(fault.Invalid, fault.CodeFailIf,
 			"%q is no condition: %s; write one like 'p99(short) > 1.05 * baseline'", text, why)
 	}
 	if m == nil {

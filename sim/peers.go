@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/pull"
 	"github.com/soukhq/souk/sim/scheduler/sparrow"
 	"github.com/soukhq/souk/sim/scheduler/yarn"
+	"github.com/soukhq/souk/sim/slots"
 )
 
 // deciders says who thinks about a job, when decisions take time.
@@ -180,18 +181,20 @@ func lookUp(name string) (architecture, int, error) {
 		return all[i], 0, nil
 	}
 	if all[i].param == "" {
-		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%s takes no number, and %q has one", base, name)
+		return all[i], 0, fault.New(fault.Invalid, slots.CodeScheduler,
+			"%s takes no number, and %q has one", base, name)
 	}
 	n, err := strconv.Atoi(rest)
 	if err != nil || n < 1 || n > maxParam {
-		return all[i], 0, fault.New(fault.Invalid, "scheduler", "%q must end with the number of %s, from 1 to %d", name,
+		return all[i], 0, fault.New(fault.Invalid, slots.CodeScheduler,
+			"%q must end with the number of %s, from 1 to %d", name,
 			all[i].param, maxParam)
 	}
 	return all[i], n, nil
 }
 
 func unknownScheduler(name string) error {
-	return fault.New(fault.Invalid, "scheduler", "no scheduler is named %q; there are %s", name,
+	return fault.New(fault.Invalid, slots.CodeScheduler, "no scheduler is named %q; there are %s", name,
 		strings.Join(Schedulers(), ", "))
 }
 
@@ -201,7 +204,7 @@ func Known(names []string) ([]string, error) {
 		return Schedulers(), nil
 	}
 	if len(names) == 0 {
-		return nil, fault.New(fault.Invalid, "scheduler", "no scheduler is named; there are %s",
+		return nil, fault.New(fault.Invalid, slots.CodeScheduler, "no scheduler is named; there are %s",
 			strings.Join(Schedulers(), ", "))
 	}
 	out := make([]string, len(names))

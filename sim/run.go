@@ -57,7 +57,8 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		return Row{}, err
 	}
 	if s.Kinds > 0 && !a.fits {
-		return Row{}, fault.New(fault.Invalid, "scheduler", "%s does not know of constraints; choose sparrow", a.name)
+		return Row{}, fault.New(fault.Invalid, slots.CodeScheduler,
+			"%s does not know of constraints; choose sparrow", a.name)
 	}
 	arch, err := a.make(fleet, s.Compat, n)
 	if err != nil {

@@ -37,13 +37,14 @@ func newBare(dir string) (*bare, error) {
 	path, err := exec.LookPath("busybox")
 	_, lacks := exec.LookPath("runc")
 	if err != nil || lacks != nil || os.Geteuid() != 0 {
-		return nil, fault.New(fault.Precondition, "bench",
+		return nil, fault.New(fault.Precondition, fault.CodeBench,
 			"this measures containers as root, with runc and a static busybox: apt install runc busybox-static")
 	}
 	b := &bare{dir: dir, busybox: path}
 	for _, d := range []string{"root/bin", "root/proc", "root/dev", "root/sys", "root/tmp", "root/etc", "runc"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil { //nolint:gosec // a root that others enter
-			return nil, fault.Wrap(err, fault.Unavailable, "bench", "the benchmark's directory cannot be written")
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench,
+				"the benchmark's directory cannot be written")
 		}
 	}
 	raw, err := os.ReadFile(path)
@@ -56,7 +57,7 @@ func newBare(dir string) (*bare, error) {
 		err = os.Chmod(dir, 0o755) //nolint:gosec // the container's users pass through
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "bench", "busybox cannot be copied")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "busybox cannot be copied")
 	}
 	return b, nil
 }
@@ -64,7 +65,7 @@ func newBare(dir string) (*bare, error) {
 // Image returns an image with busybox of a name, as "docker save" writes it. Its root is made in dir, which must not exist.
 func Image(dir, name string) (io.Reader, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "bench", "the benchmark's directory cannot be written")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the benchmark's directory cannot be written")
 	}
 	b, err := newBare(dir)
 	if err != nil {
@@ -105,7 +106,7 @@ func (b *bare) bundle(argv ...string) (string, error) {
 func (b *bare) runc(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "runc", append([]string{"--root", filepath.Join(b.dir, "runc")}, args...)...)
 	if err := cmd.Run(); err != nil { // no pipes: what it makes would hold them open
-		return fault.Wrap(err, fault.Internal, "bench", "runc %s failed", args[0])
+		return fault.Wrap(err, fault.Internal, fault.CodeBench, "runc %s failed", args[0])
 	}
 	return nil
 }
@@ -152,7 +153,7 @@ func (b *bare) clone() (time.Duration, error) {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		err = fault.Wrap(err, fault.Internal, "bench", "a program in namespaces of its own did not run")
+		err = fault.Wrap(err, fault.Internal, fault.CodeBench, "a program in namespaces of its own did not run")
 	}
 	return took, err
 }

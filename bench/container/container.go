@@ -150,7 +150,7 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-*")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "bench", "no temporary directory can be made")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "no temporary directory can be made")
 	}
 	r = &rig{o: o, dir: dir}
 	defer func() {
@@ -163,7 +163,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	}
 	port, err := live.FreePort()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "bench", "there is no free port")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "there is no free port")
 	}
 	r.http = fmt.Sprint("127.0.0.1:", port)
 	// With capacity to spare: what is measured is souk, not how full a host is.
@@ -214,7 +214,8 @@ func (r *rig) launch(ctx context.Context) (*machine.Machine, time.Duration, erro
 	m, err := r.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	took := time.Since(begin)
 	if err == nil && m.State != machine.Started {
-		err = fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		err = fault.New(fault.Internal, fault.CodeBench,
+			"a launch was answered %q, not started%s", m.State, m.Because())
 	}
 	return m, took, err
 }

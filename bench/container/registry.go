@@ -35,7 +35,7 @@ func serve(name string, layer, packed []byte) (*registry, error) {
 	blobs := map[string][]byte{digest(conf): conf, digest(packed): packed, digest(manifest): manifest}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "bench", "no registry can be served on loopback")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "no registry can be served on loopback")
 	}
 	_, repository, _ := strings.Cut(name, "/")
 	r := &registry{name: ln.Addr().String() + "/" + repository, server: &http.Server{ReadHeaderTimeout: time.Minute,

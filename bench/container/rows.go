@@ -113,7 +113,7 @@ func awaitReady(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "ready", "no container was made ahead of the start within a minute")
+			return fault.New(fault.Timeout, fault.CodeReady, "no container was made ahead of the start within a minute")
 		}
 	}
 }
@@ -121,7 +121,8 @@ func awaitReady(ctx context.Context) error {
 func (r *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	now, err := r.Client.Machine(ctx, live.App, id)
 	if err == nil && now.State != want {
-		err = fault.New(fault.Internal, "bench", "machine %s is %s, not %s%s", id, now.State, want, now.Because())
+		err = fault.New(fault.Internal, fault.CodeBench,
+			"machine %s is %s, not %s%s", id, now.State, want, now.Because())
 	}
 	return err
 }
@@ -204,7 +205,7 @@ func (r *rig) unpack(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, "bench", "what was unpacked cannot be removed")
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "what was unpacked cannot be removed")
 		}
 		ours, floors = append(ours, took), append(floors, floor)
 	}
@@ -216,7 +217,7 @@ func (r *rig) unpack(ctx context.Context) ([]Row, error) {
 func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.Duration, err error) {
 	to := filepath.Join(dir, "tar")
 	if err := os.MkdirAll(to, 0o700); err != nil {
-		return 0, 0, fault.Wrap(err, fault.Unavailable, "bench", "the benchmark's directory cannot be written")
+		return 0, 0, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the benchmark's directory cannot be written")
 	}
 	packed, err := gzipped(raw)
 	if err != nil {
@@ -224,7 +225,7 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	}
 	file := filepath.Join(dir, "layer.tar.gz")
 	if err := os.WriteFile(file, packed, 0o600); err != nil {
-		return 0, 0, fault.Wrap(err, fault.Unavailable, "bench", "the layer cannot be written")
+		return 0, 0, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the layer cannot be written")
 	}
 	reg, err := serve(name, raw, packed)
 	if err != nil {
@@ -242,7 +243,7 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	}
 	begin := time.Now()
 	if out, err := exec.CommandContext(ctx, "tar", "-xzf", file, "-C", to).CombinedOutput(); err != nil {
-		return 0, 0, fault.Wrap(err, fault.Internal, "bench", "tar: %s", out)
+		return 0, 0, fault.Wrap(err, fault.Internal, fault.CodeBench, "tar: %s", out)
 	}
 	floor = time.Since(begin)
 	begin = time.Now()

@@ -29,7 +29,8 @@ func (r *rig) wake(ctx context.Context) ([]Row, error) {
 		return nil, err
 	}
 	if m.State != machine.Started {
-		return nil, fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		return nil, fault.New(fault.Internal, fault.CodeBench,
+			"a launch was answered %q, not started%s", m.State, m.Because())
 	}
 	var dialer reach.Dialer
 	var ours, floors []time.Duration
@@ -84,7 +85,7 @@ func askOnce(ctx context.Context, addr, host string) error {
 	}
 	defer resp.Body.Close()
 	if _, err = io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode == http.StatusServiceUnavailable {
-		return errors.Join(err, fault.New(fault.Internal, "bench", "a request was answered %s", resp.Status))
+		return errors.Join(err, fault.New(fault.Internal, fault.CodeBench, "a request was answered %s", resp.Status))
 	}
 	return nil
 }

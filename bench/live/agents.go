@@ -19,6 +19,9 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
+// codeOwn says that what the benchmark starts of its own does not run.
+const codeOwn fault.Code = "own"
+
 // Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the commands
 // of the README: init, then token join and join for each one more.
 type Agents struct {
@@ -48,7 +51,7 @@ func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string
 	each map[string][]string) (*Agents, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "own", "the path of this program is not known")
+		return nil, fault.Wrap(err, fault.Internal, codeOwn, "the path of this program is not known")
 	}
 	c := &Agents{exe: exe, dir: dir, err: stderr}
 	for i, id := range ids {
@@ -114,7 +117,7 @@ func (c *Agents) souk(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = c.err
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fault.Wrap(err, fault.Internal, "own", "souk %s failed", args[0])
+		return "", fault.Wrap(err, fault.Internal, codeOwn, "souk %s failed", args[0])
 	}
 	return string(out), nil
 }
@@ -126,7 +129,7 @@ func (c *Agents) Meet(ctx context.Context) error {
 			w, err := a.Client.Workers(ctx)
 			return err == nil && len(w.Workers) == len(c.List)
 		}); err != nil {
-			return fault.Wrap(err, fault.Timeout, "own", "agent %s does not hear of all the others", a.id)
+			return fault.Wrap(err, fault.Timeout, codeOwn, "agent %s does not hear of all the others", a.id)
 		}
 	}
 	return nil
@@ -139,7 +142,7 @@ func Until(ctx context.Context, so func() bool) error {
 	return wait.Until(ctx, 5*time.Millisecond, so)
 }
 
-var ErrSilent = fault.New(fault.Timeout, "silent", "nothing was heard of it in time")
+var ErrSilent = fault.New(fault.Timeout, fault.CodeSilent, "nothing was heard of it in time")
 
 // Close ends machines, agents and reapers. It is a clean-up: what fails is passed over.
 func (c *Agents) Close() {
@@ -185,7 +188,7 @@ func (a *Agent) GetAnew(ctx context.Context, path string) ([]byte, error) {
 func (a *Agent) request(ctx context.Context, path string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+path, nil)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "own", "%s of %s cannot be asked for", path, a.id)
+		return nil, fault.Wrap(err, fault.Internal, codeOwn, "%s of %s cannot be asked for", path, a.id)
 	}
 	r.Header.Set("Authorization", "Bearer "+a.token)
 	return r, nil
@@ -195,11 +198,11 @@ func (a *Agent) do(via *http.Client, r *http.Request) ([]byte, error) {
 	path := r.URL.Path
 	res, err := via.Do(r)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "own", "%s of %s cannot be read", path, a.id)
+		return nil, fault.Wrap(err, fault.Unavailable, codeOwn, "%s of %s cannot be read", path, a.id)
 	}
 	raw, err := io.ReadAll(io.LimitReader(res.Body, 1<<30))
 	if err = errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != http.StatusOK {
-		return nil, fault.Wrap(err, fault.Unavailable, "own", "%s of %s cannot be read: %s", path, a.id, res.Status)
+		return nil, fault.Wrap(err, fault.Unavailable, codeOwn, "%s of %s cannot be read: %s", path, a.id, res.Status)
 	}
 	return raw, nil
 }
@@ -218,7 +221,7 @@ func (a *Agent) Counters(ctx context.Context, names ...string) (map[string]float
 			continue
 		}
 		if out[name], err = strconv.ParseFloat(value, 64); err != nil {
-			return nil, fault.Wrap(err, fault.Internal, "own", "the metric %s of %s is no number", name, a.id)
+			return nil, fault.Wrap(err, fault.Internal, codeOwn, "the metric %s of %s is no number", name, a.id)
 		}
 	}
 	return out, nil

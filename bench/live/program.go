@@ -17,7 +17,7 @@ import (
 func Program(dir string) (string, error) {
 	path := filepath.Join(dir, "souk")
 	if err := copyProgram(path); err != nil {
-		return "", fault.Wrap(err, fault.Internal, "own", "this program could not be copied to %s", path)
+		return "", fault.Wrap(err, fault.Internal, codeOwn, "this program could not be copied to %s", path)
 	}
 	return path, executable(path)
 }
@@ -44,8 +44,9 @@ func executable(path string) error {
 	const advice = "set TMPDIR to a directory that every user may enter, such as /tmp"
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err == nil && fs.Flags&unix.ST_NOEXEC != 0 {
-		return fault.New(fault.Precondition, "own", "nothing below %s can be executed, as its file system is mounted "+
-			"noexec: %s that is not", filepath.Dir(path), advice)
+		return fault.New(fault.Precondition, codeOwn,
+			"nothing below %s can be executed, as its file system is mounted "+
+				"noexec: %s that is not", filepath.Dir(path), advice)
 	}
 	if os.Geteuid() != 0 {
 		return nil
@@ -54,9 +55,9 @@ func executable(path string) error {
 		st, err := os.Stat(dir)
 		switch {
 		case err != nil:
-			return fault.Wrap(err, fault.Internal, "own", "%s cannot be looked at", dir)
+			return fault.Wrap(err, fault.Internal, codeOwn, "%s cannot be looked at", dir)
 		case st.Mode().Perm()&0o001 == 0:
-			return fault.New(fault.Precondition, "own", "machines run as users of their own, which may not enter %s "+
+			return fault.New(fault.Precondition, codeOwn, "machines run as users of their own, which may not enter %s "+
 				"(mode %04o), and so cannot execute what is measured: %s", dir, st.Mode().Perm(), advice)
 		case dir == filepath.Dir(dir):
 			return nil

@@ -42,7 +42,7 @@ type Souk struct {
 func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "own", "the path of this program is not known")
+		return nil, fault.Wrap(err, fault.Internal, codeOwn, "the path of this program is not known")
 	}
 	s := &Souk{Exe: exe, State: state, Args: args, Stderr: stderr}
 	return s, s.Start()
@@ -70,7 +70,7 @@ func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token
 		err = cmd.Start()
 	}
 	if err != nil {
-		return "", fault.Wrap(err, fault.Internal, "own", "%s did not start", who)
+		return "", fault.Wrap(err, fault.Internal, codeOwn, "%s did not start", who)
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err == nil {
@@ -82,7 +82,7 @@ func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token
 		token = strings.TrimSpace(string(raw))
 	}
 	if err != nil {
-		return "", fault.Wrap(err, fault.Internal, "own", "%s did not become ready", who)
+		return "", fault.Wrap(err, fault.Internal, codeOwn, "%s did not become ready", who)
 	}
 	return token, nil
 }

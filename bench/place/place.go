@@ -143,7 +143,8 @@ func (r *Result) atTen(ctx context.Context, o Options, each int) error {
 func open(workers, machines int) (t *testbed, err error) {
 	t = &testbed{fleet: fleet.New(), byID: map[cluster.WorkerID]*seller{}, chance: rand.New(rand.NewPCG(1, 2))}
 	if t.dir, err = os.MkdirTemp("", "souk-bench-"); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "bench", "no temporary directory can be made for the decision log")
+		return nil, fault.Wrap(err, fault.Internal, fault.CodeBench,
+			"no temporary directory can be made for the decision log")
 	}
 	for i := range workers {
 		s := newSeller(t.record(i), t.fleet)

@@ -81,7 +81,7 @@ func (s *seller) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, 
 
 // CurrentLease says that there is none.
 func (s *seller) CurrentLease(context.Context, string, string) (machine.Lease, error) {
-	return machine.Lease{}, fault.New(fault.NotFound, "lease_not_found", "lease not found")
+	return machine.Lease{}, fault.New(fault.NotFound, lifecycle.CodeLeaseNotFound, "lease not found")
 }
 
 // end frees what a machine has.

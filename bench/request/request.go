@@ -56,7 +56,7 @@ func (r *rig) close() {
 }
 
 func failure(err error, what string) error {
-	return fault.Wrap(err, fault.Internal, "bench", "the measurement stopped: %s", what)
+	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 
 // noAnswer is the failure of a request, with what became of the machine that it was for: the proxy's answer says that
@@ -83,7 +83,8 @@ func (r *rig) server(name string, port int, stop machine.Autostop, skip bool) *m
 func (r *rig) launch(ctx context.Context, l *machine.Launch) (*machine.Machine, error) {
 	m, err := r.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	if err == nil && !l.SkipLaunch && m.State != machine.Started {
-		err = fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		err = fault.New(fault.Internal, fault.CodeBench,
+			"a launch was answered %q, not started%s", m.State, m.Because())
 	}
 	return m, err
 }

@@ -151,7 +151,7 @@ func packets() (n int64, err error) {
 			if f[0] == "Udp:" && name == "OutDatagrams" || f[0] == "Tcp:" && name == "OutSegs" {
 				sent, err := strconv.ParseInt(f[i], 10, 64)
 				if err != nil {
-					return 0, fault.Wrap(err, fault.Internal, "bench", "/proc/net/snmp is not as expected")
+					return 0, fault.Wrap(err, fault.Internal, fault.CodeBench, "/proc/net/snmp is not as expected")
 				}
 				n += sent
 			}

@@ -116,7 +116,8 @@ func updateByHand(ctx context.Context, cl *client.Client, have []string, at int)
 func launch(ctx context.Context, cl *client.Client) (string, error) {
 	m, err := cl.Launch(ctx, byHand, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
 	if err == nil && m.State != machine.Started {
-		err = fault.New(fault.Internal, "bench", "a launch was answered %q, not started%s", m.State, m.Because())
+		err = fault.New(fault.Internal, fault.CodeBench,
+			"a launch was answered %q, not started%s", m.State, m.Because())
 	}
 	if err != nil {
 		return "", err

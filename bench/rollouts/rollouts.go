@@ -128,11 +128,11 @@ func roll(ctx context.Context, cl *client.Client, app string, r api.NewRelease) 
 	case err != nil:
 		return 0, err
 	case s.Rollout.State != release.RolledDone:
-		return 0, fault.New(fault.Internal, "bench", "a rollout came to %s: %s", s.Rollout.State, s.Rollout.Why)
+		return 0, fault.New(fault.Internal, fault.CodeBench, "a rollout came to %s: %s", s.Rollout.State, s.Rollout.Why)
 	}
 	return took, nil
 }
 
 func failure(err error, what string) error {
-	return fault.Wrap(err, fault.Internal, "bench", "the measurement stopped: %s", what)
+	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }

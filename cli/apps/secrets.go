@@ -19,6 +19,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeStdin says that standard input could not be read.
+const codeStdin fault.Code = "stdin"
+
 // Secrets makes the command "souk secrets".
 func Secrets(c *cli.Env) *cobra.Command {
 	of := new(secretFlags)
@@ -161,10 +164,10 @@ func secretValues(ctx context.Context, c *cli.Env, given []string) (map[string]*
 			fromStdin = k
 			raw, err := secretFrom(ctx, c, k)
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Invalid, "stdin", "the value of %s could not be read from stdin", k)
+				return nil, fault.Wrap(err, fault.Invalid, codeStdin, "the value of %s could not be read from stdin", k)
 			}
 			if len(raw) > maxSecret {
-				return nil, fault.New(fault.Invalid, "secret_size", "the value of %s is larger than %d bytes", k,
+				return nil, fault.New(fault.Invalid, fault.CodeSecretSize, "the value of %s is larger than %d bytes", k,
 					maxSecret)
 			}
 			v = strings.TrimSuffix(string(raw), "\n")

@@ -40,7 +40,7 @@ func Decisions(ctx context.Context, path string, of PolicyOf) (found Invariant, 
 		notes = append(notes,
 			fmt.Sprintf("the last %d bytes of %s were not written whole and are passed over", t.Bytes, t.File))
 	}
-	if fault.CodeOf(err) == "log_damaged" {
+	if fault.CodeOf(err) == decisionlog.CodeLogDamaged {
 		notes, err = append(notes, err.Error()), nil
 	}
 	for p, n := range unknown {

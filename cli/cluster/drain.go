@@ -130,7 +130,7 @@ func stays(plan *api.DrainPlan) error {
 	if left == 1 {
 		verb = "stays"
 	}
-	return fault.New(fault.Precondition, "not_empty", "%s %s at %s; the plan says why of each",
+	return fault.New(fault.Precondition, fault.CodeNotEmpty, "%s %s at %s; the plan says why of each",
 		cli.NumberOf(left, "machine", "machines"), verb, plan.Worker)
 }
 
@@ -150,7 +150,8 @@ func notEmpty(plan *api.DrainPlan) error {
 	if len(plan.Moves) > 0 {
 		advice = fmt.Sprintf("\"souk node drain %s --dry-run\" says why", plan.Worker)
 	}
-	return fault.New(fault.Precondition, "not_empty", "%s still has %s; %s", plan.Worker, strings.Join(left, " and "),
+	return fault.New(fault.Precondition, fault.CodeNotEmpty,
+		"%s still has %s; %s", plan.Worker, strings.Join(left, " and "),
 		advice)
 }
 

@@ -16,6 +16,12 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
+// The codes of this package's errors.
+const (
+	codeNodeNotFound fault.Code = "node_not_found" // no node has this name
+	codeNotShutOut   fault.Code = "not_shut_out"   // something did not refuse the evicted member
+)
+
 // evictFlags are those of souk node evict.
 type evictFlags struct {
 	api.EvictRequest
@@ -88,7 +94,7 @@ func doEvict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o 
 	if check.OK {
 		return nil
 	}
-	return fault.New(fault.Precondition, "not_shut_out",
+	return fault.New(fault.Precondition, codeNotShutOut,
 		"not everything was tried and refused; when that is put right: souk node evict %s --check", node)
 }
 
@@ -139,7 +145,7 @@ func evict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o *e
 			continue
 		}
 		if !o.Force {
-			return e, fault.New(fault.Timeout, "rotation",
+			return e, fault.New(fault.Timeout, fault.CodeRotation,
 				"after %v not every member has taken this step: %s (%s); run it again to wait on, with --force to "+
 					"go on without them", o.patience, key.Text, waitingText(key))
 		}

@@ -150,7 +150,7 @@ func cmdNodeInspect(c *cli.Env) *cobra.Command {
 			}
 			i := slices.IndexFunc(list, func(n nodeInfo) bool { return n.ID == argv[0] })
 			if i < 0 {
-				return fault.New(fault.NotFound, "node_not_found", "there is no node %s; \"souk node ls\" lists them",
+				return fault.New(fault.NotFound, codeNodeNotFound, "there is no node %s; \"souk node ls\" lists them",
 					argv[0])
 			}
 			h, err := cl.Health(cmd.Context(), argv[0])

@@ -109,7 +109,7 @@ func doAdd(ctx context.Context, c *cli.Env, o *addFlags, name, addr string) erro
 		return err
 	}
 	if _, there := all.Contexts[name]; there {
-		return fault.New(fault.Conflict, "context",
+		return fault.New(fault.Conflict, cli.CodeContext,
 			"there is a context %s; remove it first: souk context rm %s", name,
 			name)
 	}
@@ -149,7 +149,7 @@ func (o *addFlags) context(c *cli.Env, addr string) (k cli.Context, err error) {
 			_, err = cli.ReadLine(k.TokenFile)
 		}
 		if err != nil {
-			return k, fault.Wrap(err, fault.Invalid, "token", "the token in %s cannot be read", o.tokenFile)
+			return k, fault.Wrap(err, fault.Invalid, fault.CodeToken, "the token in %s cannot be read", o.tokenFile)
 		}
 	}
 	if o.stdin {
@@ -161,10 +161,10 @@ func (o *addFlags) context(c *cli.Env, addr string) (k cli.Context, err error) {
 	for _, file := range o.roots {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return k, fault.Wrap(err, fault.Invalid, "root", "the root in %s cannot be read", file)
+			return k, fault.Wrap(err, fault.Invalid, fault.CodeRoot, "the root in %s cannot be read", file)
 		}
 		if b, _ := pem.Decode(raw); b == nil || b.Type != "CERTIFICATE" {
-			return k, fault.New(fault.Invalid, "root", "%s holds no PEM certificate", file)
+			return k, fault.New(fault.Invalid, fault.CodeRoot, "%s holds no PEM certificate", file)
 		}
 		k.Roots += strings.TrimSpace(string(raw)) + "\n"
 	}

@@ -31,7 +31,7 @@ func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
 	}
 	printInvariant(c, found)
 	if !found.OK {
-		return fault.New(fault.Internal, "decisions",
+		return fault.New(fault.Internal, cli.CodeDecisions,
 			"what was recorded is not what is computed again; the lines above name the decisions")
 	}
 	return nil

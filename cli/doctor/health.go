@@ -7,6 +7,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeInvariants fault.Code = "invariants" // an invariant does not hold
+	codeNotWell    fault.Code = "not_well"   // a finding of the doctor needs attention
+	codeSbom       fault.Code = "sbom"       // the program does not say what it was built of
+)
+
 // doHealth is souk doctor --cluster: unlike souk doctor, its exit code says whether all is well.
 func doHealth(ctx context.Context, c *cli.Env) error {
 	cl, err := c.Client()
@@ -31,5 +38,5 @@ func doHealth(ctx context.Context, c *cli.Env) error {
 			bad++
 		}
 	}
-	return fault.New(fault.Precondition, "not_well", "%d of %d findings need attention", bad, len(h.Findings))
+	return fault.New(fault.Precondition, codeNotWell, "%d of %d findings need attention", bad, len(h.Findings))
 }

@@ -52,7 +52,7 @@ func doInvariants(ctx context.Context, c *cli.Env, o *invariantFlags) error {
 		printInvariant(c, i)
 	}
 	if violated > 0 {
-		return fault.New(fault.Internal, "invariants", "%d of %d invariants that were checked do not hold", violated,
+		return fault.New(fault.Internal, codeInvariants, "%d of %d invariants that were checked do not hold", violated,
 			len(found))
 	}
 	return nil

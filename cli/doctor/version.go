@@ -82,7 +82,7 @@ type component struct {
 func printBill(c *cli.Env) error {
 	info, there := debug.ReadBuildInfo()
 	if !there {
-		return fault.New(fault.Internal, "sbom", "this program does not say what it was built of: build it "+
+		return fault.New(fault.Internal, codeSbom, "this program does not say what it was built of: build it "+
 			"with modules")
 	}
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1,

@@ -19,6 +19,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// CodeEnvFile says that the file of variables cannot be read.
+const CodeEnvFile fault.Code = "env_file"
+
 // MaxFile bounds a file.
 const MaxFile = 1 << 20
 
@@ -31,7 +34,7 @@ type Var struct {
 // Parse reads a text. An error names the file and the line, and nothing of what stands there: it may be secret.
 func Parse(file, text string) ([]Var, error) {
 	if len(text) > MaxFile {
-		return nil, fault.New(fault.Invalid, "env_file",
+		return nil, fault.New(fault.Invalid, CodeEnvFile,
 			"%s has more than %d bytes, which no file of variables may have", file, MaxFile)
 	}
 	r := reader{file: file, rest: strings.TrimPrefix(text, "\ufeff"), line: 1}
@@ -55,7 +58,7 @@ type reader struct {
 }
 
 func (r *reader) bad(line int, why string) error {
-	return fault.New(fault.Invalid, "env_file", "line %d of %s cannot be read: %s", line, r.file, why)
+	return fault.New(fault.Invalid, CodeEnvFile, "line %d of %s cannot be read: %s", line, r.file, why)
 }
 
 // next reads a line, and further ones where a quote goes over them. there is false where it has no variable.

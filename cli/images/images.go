@@ -19,6 +19,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// codeNoWorkers says that there is no worker.
+const codeNoWorkers fault.Code = "no_workers"
+
 // Images makes the command "souk image".
 func Images(c *cli.Env) *cobra.Command {
 	return cli.Parent(&cobra.Command{Use: "image", Aliases: []string{"images"},
@@ -81,10 +84,10 @@ func stores(ctx context.Context, c *cli.Env, cl *client.Client, workers []string
 	}
 	if len(list.Stores) == 0 {
 		if len(list.Without) == 0 {
-			return nil, fault.New(fault.Unavailable, "no_workers",
+			return nil, fault.New(fault.Unavailable, codeNoWorkers,
 				"there is no worker; \"souk node ls\" lists the hosts")
 		}
-		return nil, fault.New(fault.Precondition, "images", "%s", list.Without[0].Error)
+		return nil, fault.New(fault.Precondition, fault.CodeImages, "%s", list.Without[0].Error)
 	}
 	const most = 3
 	for i, w := range list.Without {

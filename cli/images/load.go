@@ -95,13 +95,14 @@ func archive(c *cli.Env, path string) (io.ReadCloser, int64, error) {
 	}
 	if info.IsDir() {
 		if _, err := os.Stat(filepath.Join(path, "index.json")); err != nil {
-			return nil, 0, fault.New(fault.Invalid, "image_file", "the directory %s has no index.json, so it is no "+
-				"OCI layout; name one, or a file that docker save wrote", path)
+			return nil, 0, fault.New(fault.Invalid, fault.CodeImageFile,
+				"the directory %s has no index.json, so it is no "+
+					"OCI layout; name one, or a file that docker save wrote", path)
 		}
 		return layout(path), 0, nil
 	}
 	if !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0 {
-		return nil, 0, fault.New(fault.Invalid, "image_file",
+		return nil, 0, fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s is neither a file nor a directory; name one, or - for stdin", path)
 	}
 	f, err := os.Open(path)
@@ -114,11 +115,11 @@ func archive(c *cli.Env, path string) (io.ReadCloser, int64, error) {
 func unreadable(err error, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "image_file", "there is no file %s", path)
+		return fault.New(fault.NotFound, fault.CodeImageFile, "there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Denied, "image_file", "the file %s may not be read by this user", path)
+		return fault.New(fault.Denied, fault.CodeImageFile, "the file %s may not be read by this user", path)
 	}
-	return fault.Wrap(err, fault.Invalid, "image_file", "the file %s cannot be read", path)
+	return fault.Wrap(err, fault.Invalid, fault.CodeImageFile, "the file %s cannot be read", path)
 }
 
 // layout gives the directory of an OCI layout as a tar. Nothing outside of it is read.

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // removed is what was done at one store, in --json.
@@ -82,7 +83,7 @@ func removeOne(ctx context.Context, c *cli.Env, cl *client.Client, all []store, 
 		c.Printf("%s is removed at %s: %s freed\n", ref, s, size(bytes))
 	}
 	if !there {
-		failed = append(failed, fault.New(fault.NotFound, "image",
+		failed = append(failed, fault.New(fault.NotFound, machine.CodeImage,
 			"no worker that was asked has the image %s; \"souk image ls\" lists those there are", ref))
 	}
 	return failed

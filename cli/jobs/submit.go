@@ -190,7 +190,7 @@ func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, lim
 		step := time.Minute
 		if limit > 0 {
 			if step = limit - time.Since(begin); step <= 0 {
-				return fault.New(fault.Timeout, "wait", "%s has not ended within %s; %d of its %d tasks have",
+				return fault.New(fault.Timeout, fault.CodeWait, "%s has not ended within %s; %d of its %d tasks have",
 					jobLabel(&j), limit,
 					j.Done(), j.Tasks)
 			}
@@ -232,14 +232,15 @@ func jobError(j *jobs.Job) error {
 	case j.FirstFail != nil && j.FirstFail.ExitCode > 0:
 		return cli.TaskCode(j.FirstFail.ExitCode)
 	case j.FirstFail != nil:
-		return fault.New(fault.Internal, "lost", "task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j),
+		return fault.New(fault.Internal, fault.CodeLost,
+			"task %d of %s has no exit code: %s", j.FirstFail.Index, jobLabel(j),
 			j.FirstFail.Error)
 	}
 	if someCancelled(j) {
-		return fault.New(fault.Precondition, "cancelled", "of %s %s cancelled", jobLabel(j),
+		return fault.New(fault.Precondition, fault.CodeCancelled, "of %s %s cancelled", jobLabel(j),
 			countOf(j.Cancelled, "task was", "tasks were"))
 	}
-	return fault.New(fault.Precondition, "cancelled", "%s was cancelled: %s", jobLabel(j), j.Why)
+	return fault.New(fault.Precondition, fault.CodeCancelled, "%s was cancelled: %s", jobLabel(j), j.Why)
 }
 
 // someCancelled reports whether a job has ended that was not cancelled, but tasks of it.

@@ -143,7 +143,7 @@ func (f *follower) rest(ctx context.Context) error {
 		}
 	}()
 	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.Internal, "output_lost", "what %s wrote last may be missing: it was destroyed before "+
+		return fault.New(fault.Internal, codeOutputLost, "what %s wrote last may be missing: it was destroyed before "+
 			"that was read", cli.Label(f.m))
 	}
 	return err
@@ -208,7 +208,7 @@ const leaves = 5 * time.Second
 func codeError(m *machine.Machine, code *int) error {
 	switch {
 	case code == nil:
-		return fault.New(fault.Internal, "no_exit_code", "%s is %s, and no exit code is known of it%s", cli.Label(m),
+		return fault.New(fault.Internal, codeNoExitCode, "%s is %s, and no exit code is known of it%s", cli.Label(m),
 			m.State,
 			m.Because())
 	case *code == 0:

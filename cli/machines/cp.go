@@ -79,7 +79,8 @@ func printFile(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Ma
 	switch {
 	case err != nil:
 	case h.Typeflag != tar.TypeReg:
-		err = fault.New(fault.Invalid, "path", "%s is no file, and only a file goes to stdout: copy it to a directory",
+		err = fault.New(fault.Invalid, fault.CodePath,
+			"%s is no file, and only a file goes to stdout: copy it to a directory",
 			from)
 	default:
 		_, err = io.Copy(cli.Raw(c.Out), tr)
@@ -116,7 +117,7 @@ func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, 
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fault.Wrap(err, fault.NotFound, "path", "the directory %s cannot be written to", dir)
+		return fault.Wrap(err, fault.NotFound, fault.CodePath, "the directory %s cannot be written to", dir)
 	}
 	defer root.Close()
 	pr, pw := io.Pipe()
@@ -149,7 +150,7 @@ func notCopied(left []string) error {
 	case n > most:
 		left = append(left[:most:most], fmt.Sprintf("and %d more", n-most))
 	}
-	return fault.New(fault.Precondition, "file_kind",
+	return fault.New(fault.Precondition, fault.CodeFileKind,
 		"the rest is copied, without %s: only files, directories and symlinks are", strings.Join(left, ", "))
 }
 
@@ -177,7 +178,7 @@ func (u *untarring) all(r io.Reader, top, name string) (int, error) {
 			return count, u.finish()
 		}
 		if err != nil {
-			return count, fault.Wrap(err, fault.Unavailable, "tar", "the stream of files broke off")
+			return count, fault.Wrap(err, fault.Unavailable, fault.CodeTar, "the stream of files broke off")
 		}
 		p := strings.Trim(path.Clean("/"+h.Name), "/")
 		if name != "" {
@@ -208,7 +209,7 @@ func (u *untarring) finish() error {
 			err = u.root.Chtimes(d.name, d.time, d.time)
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "write", "the mode of %s could not be set", d.name)
+			return fault.Wrap(err, fault.Invalid, fault.CodeWrite, "the mode of %s could not be set", d.name)
 		}
 	}
 	return nil
@@ -233,7 +234,7 @@ func (u *untarring) entry(tr *tar.Reader, h *tar.Header, p string) (kept bool, e
 		return false, nil
 	}
 	if err != nil {
-		return false, fault.Wrap(err, fault.Invalid, "write", "%s could not be written", p)
+		return false, fault.Wrap(err, fault.Invalid, fault.CodeWrite, "%s could not be written", p)
 	}
 	return true, nil
 }
@@ -260,10 +261,10 @@ func (u *untarring) file(tr *tar.Reader, h *tar.Header, p string, mode fs.FileMo
 func copyIn(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, to string) error {
 	st, err := os.Lstat(from)
 	if err != nil {
-		return fault.Wrap(err, fault.NotFound, "path", "%s cannot be read", from)
+		return fault.Wrap(err, fault.NotFound, fault.CodePath, "%s cannot be read", from)
 	}
 	if !copied(st.Mode()) {
-		return fault.New(fault.Precondition, "file_kind",
+		return fault.New(fault.Precondition, fault.CodeFileKind,
 			"%s is a FIFO, a socket or a device, and only files, directories and symlinks are copied", from)
 	}
 	// PATH names a directory of the machine when it ends with "/", else the copy itself.

@@ -322,7 +322,7 @@ func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string
 		}
 		raw, err := os.ReadFile(name)
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "file", "the file %s cannot be read", name)
+			return fault.Wrap(err, fault.Invalid, fault.CodeFile, "the file %s cannot be read", name)
 		}
 		value := base64.StdEncoding.EncodeToString(raw)
 		f := machine.File{GuestPath: path, RawValue: &value}
@@ -422,7 +422,7 @@ func ReadLaunch(c *cli.Env, name string) (*machine.Launch, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "spec",
+			return nil, fault.Wrap(err, fault.NotFound, codeSpec,
 				"%s cannot be read as a file with a launch; a command goes after --, and an image after --image", name)
 		}
 		defer f.Close()
@@ -430,10 +430,10 @@ func ReadLaunch(c *cli.Env, name string) (*machine.Launch, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, maxLaunch+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
+		return nil, fault.Wrap(err, fault.Invalid, codeSpec, "%s cannot be read", name)
 	}
 	if len(raw) > maxLaunch {
-		return nil, fault.New(fault.Invalid, "spec", "%s has more than %d bytes, which no launch may have", name,
+		return nil, fault.New(fault.Invalid, codeSpec, "%s has more than %d bytes, which no launch may have", name,
 			maxLaunch)
 	}
 	return decodeLaunch(name, raw)
@@ -447,13 +447,13 @@ func decodeLaunch(name string, raw []byte) (*machine.Launch, error) {
 	if err := toml.Unmarshal(raw, &v); err != nil {
 		var at *toml.DecodeError
 		if errors.As(err, &at) {
-			return nil, fault.New(fault.Invalid, "spec", "%s cannot be read:\n%s", name, at.String())
+			return nil, fault.New(fault.Invalid, codeSpec, "%s cannot be read:\n%s", name, at.String())
 		}
-		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s cannot be read", name)
+		return nil, fault.Wrap(err, fault.Invalid, codeSpec, "%s cannot be read", name)
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "spec", "%s holds what JSON does not have", name)
+		return nil, fault.Wrap(err, fault.Invalid, codeSpec, "%s holds what JSON does not have", name)
 	}
 	return machine.DecodeLaunch(raw)
 }
@@ -481,8 +481,9 @@ func configKnown(m *machine.Machine) error {
 	if cli.Heard(m.HostStatus) || m.State == machine.Destroyed {
 		return nil
 	}
-	return fault.New(fault.Unavailable, "unreachable", "what %s is made of only its worker %s knows, which does not "+
-		"answer; ask again when it is back, and see souk status for what is known", cli.Label(m), m.Worker)
+	return fault.New(fault.Unavailable, fault.CodeUnreachable,
+		"what %s is made of only its worker %s knows, which does not "+
+			"answer; ask again when it is back, and see souk status for what is known", cli.Label(m), m.Worker)
 }
 
 // launchOf returns what makes a machine as it is: run takes it. Its config must be known: see configKnown.

@@ -69,14 +69,14 @@ func logsOfRelease(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFl
 		p := o.printer(out, label+" | ")
 		err := cl.Logs(ctx, app, m.ID, o.q, younger(since, p.Print))
 		switch {
-		case fault.CodeOf(err) == "output_gone":
+		case fault.CodeOf(err) == fault.CodeOutputGone:
 			c.Note("%v", err)
 		case err != nil:
 			return cmp.Or(err, out.Close())
 		}
 	}
 	if known == 0 {
-		return fault.New(fault.NotFound, "release_machines", "no machine that was made for release %s of %s is "+
+		return fault.New(fault.NotFound, codeReleaseMachines, "no machine that was made for release %s of %s is "+
 			"known: its machines are forgotten a day after they were destroyed, and those that stayed as they were "+
 			"are of the release before", release.Short(id), app)
 	}
@@ -99,8 +99,9 @@ func releaseID(ctx context.Context, cl *client.Client, app, ref string) (string,
 	}
 	r, err := cl.Release(ctx, app, ref)
 	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.NotFound) {
-		return "", fault.New(fault.NotFound, "release", "app %s has no release of the number or the id %q: \"souk "+
-			"releases %s\" lists them", app, fault.Clip(ref, 80), app)
+		return "", fault.New(fault.NotFound, fault.CodeRelease,
+			"app %s has no release of the number or the id %q: \"souk "+
+				"releases %s\" lists them", app, fault.Clip(ref, 80), app)
 	}
 	return r.ID, err
 }
@@ -156,7 +157,7 @@ func followApp(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFlags,
 			if err == nil {
 				err = f.look(ctx, false)
 			}
-			if ctx.Err() != nil || fault.CodeOf(err) == "app_not_found" {
+			if ctx.Err() != nil || fault.CodeOf(err) == fault.CodeAppNotFound {
 				ended <- err
 				return
 			}
@@ -228,7 +229,7 @@ func (f *appLog) follow(ctx context.Context, id string, first bool) {
 			return show(l)
 		})
 	})
-	if err != nil && fault.CodeOf(err) != "output_gone" {
+	if err != nil && fault.CodeOf(err) != fault.CodeOutputGone {
 		f.mu.Lock()
 		f.cursors[id] = q.Cursor
 		f.mu.Unlock()
@@ -260,7 +261,8 @@ func (f *appLog) label(m *machine.Machine) (string, func()) {
 
 // lost says that a machine is not followed any more. It is again when its worker is heard.
 func (f *appLog) lost(ctx context.Context, id, label string, err error) {
-	if ctx.Err() != nil || fault.CodeOf(err) == "machine_not_found" || fault.CodeOf(err) == "app_not_found" {
+	if ctx.Err() != nil || fault.CodeOf(err) == fault.CodeMachineNotFound ||
+		fault.CodeOf(err) == fault.CodeAppNotFound {
 		return
 	}
 	f.c.Note("%s is not followed now: %v", label, err)

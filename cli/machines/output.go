@@ -101,7 +101,7 @@ func (p *Printer) Err() error {
 	if p.lost == 0 {
 		return nil
 	}
-	return fault.New(fault.Internal, "output_lost",
+	return fault.New(fault.Internal, codeOutputLost,
 		"%d bytes of the output are missing, because of a machine's output only the newest is kept and it came faster "+
 			"than it was read: write what must not be lost to a file", p.lost)
 }

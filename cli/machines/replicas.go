@@ -130,14 +130,14 @@ func releaseWith(ctx context.Context, cl *client.Client, app string,
 	none := ""
 	s, err := cl.Service(ctx, app)
 	switch {
-	case fault.CodeOf(err) == "app_not_found":
+	case fault.CodeOf(err) == fault.CodeAppNotFound:
 		return api.NewRelease{Groups: []api.NewGroup{group}, Parent: &none}, releases.MakeApp(ctx, cl, app)
-	case fault.CodeOf(err) == "no_service":
+	case fault.CodeOf(err) == fault.CodeNoService:
 		return api.NewRelease{Groups: []api.NewGroup{group}, Parent: &none}, nil
 	case err != nil:
 		return in, err
 	case s.Head == nil:
-		return in, fault.New(fault.Precondition, "schema", "%s", s.Why)
+		return in, fault.New(fault.Precondition, fault.CodeSchema, "%s", s.Why)
 	}
 	r, err := cl.Release(ctx, app, s.Head.Release)
 	if err != nil {

@@ -314,7 +314,7 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	l *machine.Launch) (*machine.Machine, error) {
 	defer c.Progress("placing and starting the machine")()
 	m, err := cl.Launch(ctx, app, l, freshKey())
-	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == "app_not_found" {
+	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == fault.CodeAppNotFound {
 		// Where the app is there now others have just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
 			if made := releases.MakeApp(ctx, cl, app); made != nil {
@@ -417,11 +417,11 @@ func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 	case len(free) == 1:
 		return free[0], nil
 	case len(named) == 0:
-		return machine.Volume{}, fault.New(fault.NotFound, "volume",
+		return machine.Volume{}, fault.New(fault.NotFound, fault.CodeVolume,
 			"app %s has no volume with the id or the name %q; \"souk volumes\" lists them, \"souk volumes create "+
 				"NAME\" makes one", app, ref)
 	}
-	return machine.Volume{}, fault.New(fault.Conflict, "ambiguous",
+	return machine.Volume{}, fault.New(fault.Conflict, fault.CodeAmbiguous,
 		"%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
 }
 
@@ -489,5 +489,6 @@ func launchFailed(m *machine.Machine) error {
 	if m.State != machine.Failed {
 		return nil
 	}
-	return fault.New(fault.Precondition, "failed", "%s was made but could not be started%s", cli.Label(m), m.Because())
+	return fault.New(fault.Precondition, codeFailed,
+		"%s was made but could not be started%s", cli.Label(m), m.Because())
 }

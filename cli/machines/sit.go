@@ -79,8 +79,9 @@ func sit(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
 		return 0, true, nil
 	}
 	if fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
-		err = fault.Wrap(err, fault.Unavailable, "lost", "souk has been lost; %s goes on without it, and \"souk "+
-			"attach %s\" comes back to it", cli.Label(m), m.ID)
+		err = fault.Wrap(err, fault.Unavailable, fault.CodeLost,
+			"souk has been lost; %s goes on without it, and \"souk "+
+				"attach %s\" comes back to it", cli.Label(m), m.ID)
 	}
 	return code, false, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/runtime"
 )
 
 // updateFlags are those of update beside what the machine is to be.
@@ -104,7 +105,7 @@ func doUpdate(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags
 	}
 	err := o.send(ctx, c, cl, m, l)
 	kept := o.from == "" && len(argv) == 0 && !o.set.Changed("entrypoint")
-	if fault.CodeOf(err) == "program" && kept && commanded(l.Config) {
+	if fault.CodeOf(err) == runtime.CodeNoProgram && kept && commanded(l.Config) {
 		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; its command (%s) is the one from before: "+
 			"--image-command takes the image's own, and another goes after --", err, cli.Command(l.Config))
 	}
@@ -136,7 +137,7 @@ func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m
 			return err
 		}
 		if now.InstanceID == m.InstanceID && asked != m.InstanceID {
-			return fault.New(fault.Precondition, "reverted", "%s is %s, at version %s as before%s", cli.Label(now),
+			return fault.New(fault.Precondition, codeReverted, "%s is %s, at version %s as before%s", cli.Label(now),
 				now.State, now.InstanceID, because(now, machine.EventUpdateFailed))
 		}
 		if now, err = firstMoments(ctx, c, cl, now); err != nil {
@@ -194,7 +195,7 @@ func endedAtOnce(m *machine.Machine, version, before string) error {
 			continue
 		}
 		if code := e.Request.ExitEvent.ExitCode; code != 0 {
-			return fault.New(fault.Precondition, "ended_at_once", "version %s of %s started and ended at once, with "+
+			return fault.New(fault.Precondition, codeEndedAtOnce, "version %s of %s started and ended at once, with "+
 				"exit code %d; \"souk logs %s\" has what it said, and \"souk rollback %s\" goes back to version %s",
 				version, cli.Label(m), code, cli.Label(m), cli.Label(m), before)
 		}
@@ -272,7 +273,7 @@ With --versions the versions that are kept are listed instead, the one that it i
 			return cli.Usagef("--output is launch, toml or machine, not %q", format)
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Internal, "launch", "machine %s cannot be written", m.ID)
+			return fault.Wrap(err, fault.Internal, fault.CodeLaunch, "machine %s cannot be written", m.ID)
 		}
 		_, err = c.Out.Write(raw)
 		return err
@@ -305,7 +306,7 @@ func doEdit(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, 
 	}
 	before, err := encodeLaunch(launchOf(m), true)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "launch", "machine %s cannot be written", m.ID)
+		return fault.Wrap(err, fault.Internal, fault.CodeLaunch, "machine %s cannot be written", m.ID)
 	}
 	f, err := os.CreateTemp("", "souk-"+m.ID+"-*.toml")
 	if err == nil {
@@ -315,13 +316,13 @@ func doEdit(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, 
 		err = f.Close()
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "edit", "there is no place for the file to edit")
+		return fault.Wrap(err, fault.Unavailable, codeEdit, "there is no place for the file to edit")
 	}
 	editor := strings.Fields(cmp.Or(c.Getenv("VISUAL"), c.Getenv("EDITOR"), "vi"))
 	run := exec.CommandContext(ctx, editor[0], append(editor[1:], f.Name())...)
 	run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := run.Run(); err != nil {
-		return fault.Wrap(err, fault.Precondition, "edit",
+		return fault.Wrap(err, fault.Precondition, codeEdit,
 			"the editor %q failed, and nothing was changed; what was written is in %s", strings.Join(editor, " "),
 			f.Name())
 	}

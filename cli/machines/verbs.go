@@ -115,7 +115,7 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
 			if v.noWait || now.State == want || now.State == machine.Destroyed {
 				return nil
 			}
-			return fault.New(fault.Precondition, "not_reached", "%s is %s, not %s%s", cli.Label(m), now.State, want,
+			return fault.New(fault.Precondition, codeNotReached, "%s is %s, not %s%s", cli.Label(m), now.State, want,
 				now.Because())
 		})
 	}

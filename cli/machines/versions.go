@@ -88,13 +88,14 @@ func earlier(ctx context.Context, cl *client.Client, m *machine.Machine, to stri
 	if to != "" {
 		v, err := versionOf(ctx, cl, m, to)
 		if err == nil && v.Version == m.InstanceID {
-			err = fault.New(fault.Precondition, "version", "%s is at version %s already", cli.Label(m), v.Version)
+			err = fault.New(fault.Precondition, codeVersion, "%s is at version %s already", cli.Label(m), v.Version)
 		}
 		return v, err
 	}
 	list, err := cl.Versions(ctx, m.App, m.ID)
 	if err == nil && len(list) < 2 {
-		err = fault.New(fault.Precondition, "no_earlier_version", "%s is at version %s, and no earlier one is kept",
+		err = fault.New(fault.Precondition, fault.CodeNoEarlierVersion,
+			"%s is at version %s, and no earlier one is kept",
 			cli.Label(m), m.InstanceID)
 	}
 	if err != nil {
@@ -119,11 +120,11 @@ func versionOf(ctx context.Context, cl *client.Client, m *machine.Machine, id st
 	case 1:
 		return found[0], nil
 	case 0:
-		return machine.Version{}, fault.New(fault.NotFound, "version",
+		return machine.Version{}, fault.New(fault.NotFound, codeVersion,
 			"no version %s of %s is kept; \"souk get %s --versions\" lists those that are", id, cli.Label(m),
 			cli.Label(m))
 	}
-	return machine.Version{}, fault.New(fault.Conflict, "ambiguous",
+	return machine.Version{}, fault.New(fault.Conflict, fault.CodeAmbiguous,
 		"%d versions of %s begin with %s; give more of the id", len(found), cli.Label(m), id)
 }
 

@@ -39,7 +39,7 @@ func awaitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 		if limit > 0 {
 			step = min(step, limit-time.Since(begin))
 			if step <= 0 {
-				return nil, fault.New(fault.Timeout, "wait", "%s was not %s within %s", cli.Label(m),
+				return nil, fault.New(fault.Timeout, fault.CodeWait, "%s was not %s within %s", cli.Label(m),
 					cli.StatesText(states), limit)
 			}
 		}

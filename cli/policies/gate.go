@@ -25,7 +25,7 @@ func parseGate(text string) (planGate, error) {
 	m := regexp.MustCompile(`^\s*(nowhere|moved|evicted|compared)\s*(>=|<=|>|<)\s*([0-9.]+)\s*(%?)\s*$`).
 		FindStringSubmatch(text)
 	bad := func(why string) (planGate, error) {
-		return planGate{}, fault.New(fault.Invalid, "fail-if",
+		return planGate{}, fault.New(fault.Invalid, fault.CodeFailIf,
 			"%q is no condition: %s; write one like 'nowhere > 0' or 'moved > 10%%'", text, why)
 	}
 	if m == nil {
@@ -55,7 +55,8 @@ func (g planGate) fails(p *api.PolicyPlan) error {
 	if !fails {
 		return nil
 	}
-	return fault.New(fault.Internal, "gate", "policy %s fails %q: it has %.4g%s, and the limit is %.4g%s", p.Policy,
+	return fault.New(fault.Internal, cli.CodeGate,
+		"policy %s fails %q: it has %.4g%s, and the limit is %.4g%s", p.Policy,
 		g.text, value, unit, limit, unit)
 }
 

@@ -151,14 +151,14 @@ func policyFile(c *cli.Env, name string) (string, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return "", fault.Wrap(err, fault.NotFound, "file", "the policy file %s cannot be read", name)
+			return "", fault.Wrap(err, fault.NotFound, fault.CodeFile, "the policy file %s cannot be read", name)
 		}
 		defer f.Close()
 		in = f
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, policy.MaxFile+1))
 	if err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "file", "the policy file %s cannot be read", name)
+		return "", fault.Wrap(err, fault.Invalid, fault.CodeFile, "the policy file %s cannot be read", name)
 	}
 	return string(raw), nil
 }

@@ -44,7 +44,7 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 			return s, err
 		case s.Head != nil && s.Head.Number < h.Number: // the member that is asked has not heard of it yet
 		case s.Head != nil && s.Head.Release != h.Release:
-			return s, fault.New(fault.Conflict, "overtaken",
+			return s, fault.New(fault.Conflict, codeOvertaken,
 				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
 				release.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
 		default:
@@ -105,8 +105,9 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 		switch {
 		case lacks == 0, unheard:
 		case after > fitWithin:
-			return false, fault.New(fault.Precondition, "not_ready", "%d of %d replicas of group %s of %s are not "+
-				"ready%s: \"souk why %s\" says more", lacks, g.Wanted, g.Name, s.App, why, s.App)
+			return false, fault.New(fault.Precondition, fault.CodeNotReady,
+				"%d of %d replicas of group %s of %s are not "+
+					"ready%s: \"souk why %s\" says more", lacks, g.Wanted, g.Name, s.App, why, s.App)
 		default:
 			well = false
 		}

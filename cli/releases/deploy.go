@@ -115,7 +115,7 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 		m.Release.Held = p.Held
 	}
 	made, err := cl.Deploy(ctx, app, m.Release)
-	if fault.CodeOf(err) == "app_not_found" {
+	if fault.CodeOf(err) == fault.CodeAppNotFound {
 		if err := MakeApp(ctx, cl, app); err != nil {
 			return err
 		}
@@ -206,15 +206,16 @@ func readManifest(c *cli.Env, name string) (*manifest.Manifest, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "manifest", "%s cannot be read as a file that says what to "+
-				"deploy", name)
+			return nil, fault.Wrap(err, fault.NotFound, api.CodeManifest,
+				"%s cannot be read as a file that says what to "+
+					"deploy", name)
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, manifest.MaxFile+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "manifest", "%s cannot be read", name)
+		return nil, fault.Wrap(err, fault.Invalid, api.CodeManifest, "%s cannot be read", name)
 	}
 	return manifest.TOML{}.Load(name, text)
 }

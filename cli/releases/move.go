@@ -153,7 +153,7 @@ func (w *moving) await(ctx context.Context, patience time.Duration) (now string,
 	switch {
 	case ctx.Err() != nil:
 		w.c.Note("%s of %s goes on to %s all the same; \"%s\" has it stay", w.slot, w.app, w.to, stay)
-	case fault.CodeOf(err) == "stays":
+	case fault.CodeOf(err) == fault.CodeStays:
 		if _, undo := w.cl.Move(ctx, w.app, w.machine, w.from); undo != nil {
 			w.c.Note("that is still wanted (%v); \"%s\" has it stay", undo, stay)
 		}
@@ -181,10 +181,11 @@ func (w *moving) look(ctx context.Context, end time.Time) (string, error) {
 		case over:
 			return next.Machine, nil
 		case time.Now().After(end) && old == nil:
-			return "", fault.New(fault.Timeout, "gone", "%s of %s is not at %s, and has gone from %s: the time that "+
+			return "", fault.New(fault.Timeout, codeGone, "%s of %s is not at %s, and has gone from %s: the time that "+
 				"it had is over, and %s", w.slot, w.app, w.to, w.from, text)
 		case time.Now().After(end):
-			return "", fault.New(fault.Timeout, "stays", "%s of %s stays at %s: the time that it had is over, and %s",
+			return "", fault.New(fault.Timeout, fault.CodeStays,
+				"%s of %s stays at %s: the time that it had is over, and %s",
 				w.slot, w.app, w.from, text)
 		case text != told:
 			told = text
@@ -219,7 +220,7 @@ func (w *moving) find(s *api.ServiceStatus) (old, next *api.SlotStatus) {
 // stands says how far the move is, and whether it is over. seen is that the service was seen to want it.
 func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over bool, err error) {
 	stays := func(format string, args ...any) error {
-		return fault.New(fault.Precondition, "stays", "%s of %s stays at %s: %s", w.slot, w.app, w.from,
+		return fault.New(fault.Precondition, fault.CodeStays, "%s of %s stays at %s: %s", w.slot, w.app, w.from,
 			fmt.Sprintf(format, args...))
 	}
 	well := next != nil && (next.Ready || next.Asleep)
@@ -229,12 +230,13 @@ func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over
 	case old == nil && !well:
 		return fmt.Sprintf("%s is coming up at %s%s", next.Machine, next.Worker, because(next)), false, nil
 	case old == nil && next.Worker != w.to:
-		return "", false, fault.New(fault.Precondition, "elsewhere", "%s of %s is at %s now (%s): %s did not take it "+
-			"when its turn came", w.slot, w.app, next.Worker, next.Machine, w.to)
+		return "", false, fault.New(fault.Precondition, codeElsewhere,
+			"%s of %s is at %s now (%s): %s did not take it "+
+				"when its turn came", w.slot, w.app, next.Worker, next.Machine, w.to)
 	case old == nil:
 		return "", true, nil
 	case seen && old.To != w.to:
-		return "", false, fault.New(fault.Conflict, "overtaken", "%s of %s is not to go to %s any more, as somebody "+
+		return "", false, fault.New(fault.Conflict, codeOvertaken, "%s of %s is not to go to %s any more, as somebody "+
 			"asked for something else meanwhile", w.slot, w.app, w.to)
 	case next == nil && old.Unmade != "":
 		return "", false, stays("no machine can be made for it at %s: %s", w.to, old.Unmade)

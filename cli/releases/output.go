@@ -30,7 +30,7 @@ type failure struct {
 // Failed prints what there is after a rollout that failed, and why, with the last lines of the machines that failed. It
 // returns the error that is left to be printed.
 func Failed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceStatus, why error) error {
-	overtaken := fault.CodeOf(why) == "overtaken" // its rollout is another's now
+	overtaken := fault.CodeOf(why) == codeOvertaken // its rollout is another's now
 	switch {
 	case overtaken && c.JSON:
 		Show(c, s)

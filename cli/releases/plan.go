@@ -35,12 +35,12 @@ func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 
 // Unfit is the error of a release that has no room for its first step; nil where it has.
 func Unfit(p *api.ReleasePlan) error {
-	code, advice := fault.Code("no_capacity"), ""
+	code, advice := fault.CodeNoCapacity, ""
 	switch {
 	case p.Fits == api.FitsNow:
 		return nil
 	case p.Fits == api.FitsNever:
-		if code = "never_fits"; tooLarge(p) {
+		if code = fault.CodeNeverFits; tooLarge(p) {
 			advice = "; ask for less, or add a larger worker"
 		}
 	case len(p.Help) == 0:

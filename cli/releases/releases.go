@@ -149,8 +149,8 @@ func groupsText(groups []api.ReleaseGroup) string {
 
 // known returns an error of an app that is not there in the words of who types commands.
 func known(app string, err error) error {
-	if fault.CodeOf(err) == "app_not_found" {
-		return fault.New(fault.NotFound, "app_not_found", "there is no app %q; \"souk apps\" lists them", app)
+	if fault.CodeOf(err) == fault.CodeAppNotFound {
+		return fault.New(fault.NotFound, fault.CodeAppNotFound, "there is no app %q; \"souk apps\" lists them", app)
 	}
 	return err
 }

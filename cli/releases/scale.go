@@ -109,7 +109,7 @@ func scale(ctx context.Context, c *cli.Env, cl *client.Client, app string, count
 // only returns the one group of a service.
 func only(s *api.ServiceStatus) (string, error) {
 	if s.Why != "" {
-		return "", fault.New(fault.Unavailable, "release_missing", "%s", s.Why)
+		return "", fault.New(fault.Unavailable, fault.CodeReleaseMissing, "%s", s.Why)
 	}
 	names := wantedGroups(s)
 	if len(names) != 1 {

@@ -177,8 +177,9 @@ func noteText(x *api.SlotStatus) string {
 func given(app string, g *api.GroupStatus) error {
 	for _, x := range g.Slots {
 		if x.Held != "" && !x.Old && !x.Extra {
-			return fault.New(fault.Precondition, "held", "%s, so replica %d of group %s of %s is not ready: see "+
-				"\"souk logs %s\"", x.Held, x.Index, g.Name, app, x.Machine)
+			return fault.New(fault.Precondition, fault.CodeHeld,
+				"%s, so replica %d of group %s of %s is not ready: see "+
+					"\"souk logs %s\"", x.Held, x.Index, g.Name, app, x.Machine)
 		}
 	}
 	return nil

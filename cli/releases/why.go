@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Why makes the command "souk why".
@@ -47,7 +48,8 @@ func why(ctx context.Context, c *cli.Env, app, slot string) error {
 		w.Replicas = slices.DeleteFunc(w.Replicas, func(r api.ReplicaWhy) bool { return slotText(&r) != slot })
 		w.Jobs = slices.DeleteFunc(w.Jobs, func(j api.JobWhy) bool { return j.Group != slot })
 		if len(w.Replicas) == 0 && len(w.Jobs) == 0 {
-			return fault.New(fault.NotFound, "replica", "%s has no replica or job %s: \"souk why %s\" lists them", app,
+			return fault.New(fault.NotFound, machine.CodeReplica,
+				"%s has no replica or job %s: \"souk why %s\" lists them", app,
 				fault.Clip(slot, 80), app)
 		}
 	}

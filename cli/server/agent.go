@@ -290,7 +290,7 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 		Left:   left,
 	})
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.New(fault.Precondition, "not_a_member",
+		return nil, fault.New(fault.Precondition, codeNotAMember,
 			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" "+
 				"for another",
 			dir)
@@ -302,7 +302,7 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 func planAgent(dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
 	p = node.Worker{ID: m.ID(), Dir: filepath.Join(dir, "worker")}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
-		return p, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", p.Dir)
+		return p, fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", p.Dir)
 	}
 	if p.Capacity, err = capacityOf(dir, &devFlags{cpus: o.CPUs, memory: o.Memory}); err != nil {
 		return p, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // fileAliases are keys that a file may have beside the flags' names.
@@ -30,7 +31,7 @@ var neverKept = []string{"config", "help", "remove", "yes"}
 func readFile(cmd *cobra.Command, file string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "config", "the file %s cannot be read", file)
+		return fault.Wrap(err, fault.Invalid, machine.CodeConfig, "the file %s cannot be read", file)
 	}
 	keys := map[string]any{}
 	if err := toml.Unmarshal(raw, &keys); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/runtime/hostnet"
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 	"github.com/soukhq/souk/runtime/hostnet/wgspace"
 )
@@ -36,7 +37,7 @@ func (o *agentFlags) planBetween(p *containerPlan) error {
 		return nil
 	}
 	if p.how == nil {
-		return fault.New(fault.Precondition, "network_between",
+		return fault.New(fault.Precondition, hostnet.CodeNetworkBetween,
 			"--network-between is for machines of images, and none are run here: %s", p.why)
 	}
 	host := hostOf(o.Host, o.Wire)
@@ -47,7 +48,7 @@ func (o *agentFlags) planBetween(p *containerPlan) error {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "executable", "the program of souk cannot be found")
+		return fault.Wrap(err, fault.Internal, codeExecutable, "the program of souk cannot be found")
 	}
 	p.how.Between, p.how.BetweenAt, p.how.Helper = way, at.Unmap(), []string{exe, helperCommand}
 	return nil

@@ -101,7 +101,7 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 			}
 			return fault.New(
 				fault.Timeout,
-				"rotation",
+				fault.CodeRotation,
 				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who "+
 					"lags behind %d "+
 					"under KEYS; it goes on by itself while the agent with this directory runs, and --force takes the "+

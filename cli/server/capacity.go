@@ -30,14 +30,14 @@ func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
 	if r.Memory == 0 {
 		total, err := cli.MemInfo("MemTotal")
 		if err != nil {
-			return r, fault.Wrap(err, fault.Unavailable, "memory",
+			return r, fault.Wrap(err, fault.Unavailable, codeMemory,
 				"how much memory this host has cannot be read; give --memory")
 		}
 		r.Memory = total
 	}
 	disk, err := cli.FreeDisk(dir)
 	if err != nil {
-		return r, fault.Wrap(err, fault.Unavailable, "disk", "how much room %s has cannot be read", dir)
+		return r, fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "how much room %s has cannot be read", dir)
 	}
 	r.Disk = disk
 	if r.CPU <= 0 || r.Memory <= 0 || !r.Valid() {

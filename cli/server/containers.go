@@ -124,7 +124,7 @@ func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 func shareOfDisk(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, "disk", "the disk of %s does not say how large it is", dir)
+		return 0, fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the disk of %s does not say how large it is", dir)
 	}
 	return int64(st.Blocks) * st.Bsize / budgetShare, nil //nolint:gosec // no disk has 2^63 blocks
 }

@@ -166,11 +166,11 @@ func (o *devFlags) claim(c *cli.Env) (dir string, lock *os.File, err error) {
 		return "", nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "token")); o.remove && err != nil {
-		return "", nil, fault.New(fault.NotFound, "no_souk",
+		return "", nil, fault.New(fault.NotFound, cli.CodeNoSouk,
 			"there is no souk's directory at %s, so nothing of it runs", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+		return "", nil, fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	lock, err = claimDir(dir, lockDir)
 	return dir, lock, err

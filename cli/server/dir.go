@@ -18,7 +18,7 @@ import (
 // lockMember makes this process the only one with a member's directory.
 func lockMember(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.Precondition, "not_a_member",
+		return nil, fault.New(fault.Precondition, codeNotAMember,
 			"%s is no member's directory yet: run \"souk init\" for the first member of a cluster, or \"souk join\" "+
 				"for another",
 			dir)
@@ -52,11 +52,11 @@ func ownDir(dir string) error {
 		return nil //nolint:nilerr // what is to be done with it says more
 	}
 	if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
-		return fault.New(fault.Denied, "dir_owner",
+		return fault.New(fault.Denied, codeDirOwner,
 			"the directory %s is user %d's, who could give this souk a token: use one of your own", dir, owner)
 	}
 	if st.Mode().Perm()&0o022 != 0 {
-		return fault.New(fault.Denied, "dir_mode",
+		return fault.New(fault.Denied, codeDirMode,
 			"others may write to the directory %s, and could give this souk a token: chmod go-w %s, once nothing "+
 				"of theirs is in it", dir, dir)
 	}
@@ -71,12 +71,12 @@ func ownFile(file string) error {
 	}
 	switch {
 	case err != nil:
-		return fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
+		return fault.Wrap(err, fault.Invalid, fault.CodeToken, "%s cannot be read", file)
 	case !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid():
-		return fault.New(fault.Denied, "token_file", "%s is a link, or another user's: remove it, and a new one "+
+		return fault.New(fault.Denied, codeTokenFile, "%s is a link, or another user's: remove it, and a new one "+
 			"is made", file)
 	case st.Mode().Perm()&0o077 != 0:
-		return fault.New(fault.Denied, "token_file",
+		return fault.New(fault.Denied, codeTokenFile,
 			"others can read %s: remove it, and a new one is made, or chmod 600 it where nobody has", file)
 	}
 	return nil
@@ -86,12 +86,12 @@ func ownFile(file string) error {
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be written to", dir)
+		return nil, fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be written to", dir)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
 		f.Close()
-		return nil, fault.New(fault.Conflict, "dir_in_use",
+		return nil, fault.New(fault.Conflict, codeDirInUse,
 			"a souk (process %s) already runs in %s; end it first, or give this one another --dir and --addr",
 			holder, dir)
 	}
@@ -101,7 +101,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fault.Wrap(err, fault.Unavailable, "dir", "the lock of %s cannot be written", dir)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeDir, "the lock of %s cannot be written", dir)
 	}
 	return f, nil
 }
@@ -117,9 +117,9 @@ func tokenOf(dir string) (string, error) {
 	case err == nil && len(token) >= 16:
 		return token, nil
 	case err == nil:
-		return "", fault.New(fault.Invalid, "token", "%s holds no token; remove it and a new one is made", file)
+		return "", fault.New(fault.Invalid, fault.CodeToken, "%s holds no token; remove it and a new one is made", file)
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", fault.Wrap(err, fault.Invalid, "token", "%s cannot be read", file)
+		return "", fault.Wrap(err, fault.Invalid, fault.CodeToken, "%s cannot be read", file)
 	}
 	token = member.NewSecret()
 	return token, keepToken(dir, token)

@@ -70,7 +70,7 @@ func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log 
 	}
 	ln, err := listen("api", o.Addr)
 	if err != nil {
-		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, "listen",
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, fault.CodeListen,
 			"%s cannot be listened on; give another --addr, port 0 takes any that is free", o.Addr), socket.Close())
 	}
 	d.addr = ln.Addr().String()

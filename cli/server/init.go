@@ -48,7 +48,7 @@ func doInit(c *cli.Env, given, id, config string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+		return fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	now := time.Now()
 	ca, err := pki.Init(filepath.Join(dir, member.CADir), now)

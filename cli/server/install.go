@@ -57,11 +57,13 @@ func (o *unitFlags) text() (string, error) {
 	if exe == "" {
 		var err error
 		if exe, err = os.Executable(); err != nil {
-			return "", fault.Wrap(err, fault.Unavailable, "exec", "where this souk is cannot be told; give --exec")
+			return "", fault.Wrap(err, fault.Unavailable, fault.CodeExec,
+				"where this souk is cannot be told; give --exec")
 		}
 		if strings.Contains(exe, "/go-build") {
-			return "", fault.New(fault.Precondition, "exec", "this souk is %s, which \"go run\" removes when it ends: "+
-				"run \"go install ./cmd/souk\" and then that one, or give --exec", exe)
+			return "", fault.New(fault.Precondition, fault.CodeExec,
+				"this souk is %s, which \"go run\" removes when it ends: "+
+					"run \"go install ./cmd/souk\" and then that one, or give --exec", exe)
 		}
 	}
 	for flag, path := range map[string]string{"--exec": exe, "--config": o.config} {
@@ -85,7 +87,7 @@ func (o *unitFlags) look() ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Denied, "unit", "the unit %s cannot be read", o.file())
+		return nil, fault.Wrap(err, fault.Denied, codeUnit, "the unit %s cannot be read", o.file())
 	}
 	return is, nil
 }
@@ -121,17 +123,17 @@ func doInstall(c *cli.Env, o *unitFlags) error {
 		return err
 	}
 	if is != nil && string(is) != text && !o.force {
-		return fault.New(fault.Conflict, "unit",
+		return fault.New(fault.Conflict, codeUnit,
 			"%s is there already, and is not as this souk would write it: look at the difference with \"souk agent "+
 				"install --print | diff %s -\", then say --force, or keep it", file, file)
 	}
 	if is == nil || string(is) != text {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return fault.Wrap(err, fault.Denied, "unit", "%s cannot be made: be root, or give --unit-dir",
+			return fault.Wrap(err, fault.Denied, codeUnit, "%s cannot be made: be root, or give --unit-dir",
 				filepath.Dir(file))
 		}
 		if err := cli.WriteWhole(file, text, 0o644); err != nil {
-			return fault.Wrap(err, fault.Denied, "unit", "%s cannot be written: be root, or give --unit-dir", file)
+			return fault.Wrap(err, fault.Denied, codeUnit, "%s cannot be written: be root, or give --unit-dir", file)
 		}
 	}
 	if c.JSON {
@@ -169,17 +171,17 @@ func doUninstall(c *cli.Env, o *unitFlags) error {
 	case err != nil:
 		return err
 	case is == nil:
-		return fault.New(fault.NotFound, "unit", "there is no unit %s", file)
+		return fault.New(fault.NotFound, codeUnit, "there is no unit %s", file)
 	case !bytes.Equal(is, []byte(text)) && !o.force:
-		return fault.New(fault.Conflict, "unit",
+		return fault.New(fault.Conflict, codeUnit,
 			"%s is not as this souk would write it, so somebody has changed it or another souk wrote it; say --force "+
 				"to remove it all the same", file)
 	case exists(wanted) && !o.force:
-		return fault.New(fault.Precondition, "unit",
+		return fault.New(fault.Precondition, codeUnit,
 			"the service is enabled: run \"systemctl disable --now souk\" first, or say --force")
 	}
 	if err := os.Remove(file); err != nil {
-		return fault.Wrap(err, fault.Denied, "unit", "%s cannot be removed", file)
+		return fault.Wrap(err, fault.Denied, codeUnit, "%s cannot be removed", file)
 	}
 	if c.JSON {
 		c.Say("uninstall", file, "")

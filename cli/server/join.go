@@ -62,7 +62,7 @@ func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token, config stri
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+		return fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	if err := cli.WriteWhole(idFile, id+"\n", 0o644); err != nil {
 		return err

@@ -45,11 +45,11 @@ node drain.`,
 // agentOf returns a client of the agent that runs with a directory.
 func agentOf(dir string) (*client.Client, error) {
 	if _, err := os.Stat(filepath.Join(dir, cli.SocketFile)); err != nil {
-		return nil, fault.New(fault.Unavailable, "no_agent", "no agent runs with the directory %s", dir)
+		return nil, fault.New(fault.Unavailable, codeNoAgent, "no agent runs with the directory %s", dir)
 	}
 	token, err := cli.ReadLine(filepath.Join(dir, "token"))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Denied, "token", "the token of the agent in %s cannot be read", dir)
+		return nil, fault.Wrap(err, fault.Denied, fault.CodeToken, "the token of the agent in %s cannot be read", dir)
 	}
 	return client.New("unix:"+filepath.Join(dir, cli.SocketFile), token), nil
 }
@@ -68,7 +68,7 @@ func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "leaving", "the agent of %s has said goodbye and has not ended within %v",
+			return fault.New(fault.Timeout, codeLeaving, "the agent of %s has said goodbye and has not ended within %v",
 				dir,
 				leaveWait)
 		case <-look.C:

@@ -24,10 +24,11 @@ func managerOf(getenv func(string) string) (*manager, error) {
 		return nil, nil
 	}
 	if err := os.Unsetenv(notifySocket); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "notify", "%s cannot be taken out of the environment", notifySocket)
+		return nil, fault.Wrap(err, fault.Internal, codeNotify,
+			"%s cannot be taken out of the environment", notifySocket)
 	}
 	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "@") {
-		return nil, fault.New(fault.Invalid, "notify",
+		return nil, fault.New(fault.Invalid, codeNotify,
 			"%s is %q, and neither a path nor the name of an abstract socket", notifySocket, name)
 	}
 	return &manager{&net.UnixAddr{Name: name, Net: "unixgram"}}, nil // Go writes @ as the kernel's zero byte
@@ -40,11 +41,11 @@ func (m *manager) tell(state, status string) error {
 	}
 	conn, err := net.DialUnix("unixgram", nil, m.to)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "notify", "the service manager cannot be told %s", state)
+		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager cannot be told %s", state)
 	}
 	_, err = conn.Write([]byte(state + "\nSTATUS=" + strings.ReplaceAll(status, "\n", " ") + "\n"))
 	if err = errors.Join(err, conn.Close()); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "notify", "the service manager cannot be told %s", state)
+		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager cannot be told %s", state)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 		how.Access = os.Stderr
 	default:
 		if p.log, err = os.OpenFile(o.Access, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
-			return p, fault.Wrap(err, fault.Invalid, "access_log", "the access log %s cannot be opened", o.Access)
+			return p, fault.Wrap(err, fault.Invalid, codeAccessLog, "the access log %s cannot be opened", o.Access)
 		}
 		how.Access = p.log
 	}
@@ -141,7 +141,7 @@ func (o *proxyFlags) overTLS(how *node.Proxy, listen listenFunc) (err error) {
 		}
 	}
 	if how.HTTPS, err = listen("https", o.HTTPS); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
 			"%s cannot be listened on for HTTP requests over TLS; give another --https, or off", o.HTTPS)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (o *proxyFlags) listen(listen listenFunc) (net.Listener, error) {
 		ln, err = listen("http", "127.0.0.1:0")
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "listen",
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeListen,
 			"%s cannot be listened on for HTTP requests; give another --http, or off", at)
 	}
 	return ln, nil

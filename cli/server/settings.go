@@ -12,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // settingsFile is what the agent's unit names with --config.
@@ -27,7 +28,7 @@ func settingsOf(given, dirGiven string) (string, error) {
 	case given != "":
 		file, err := filepath.Abs(given)
 		if err != nil {
-			return "", fault.Wrap(err, fault.Invalid, "config", "%q is no file", given)
+			return "", fault.Wrap(err, fault.Invalid, machine.CodeConfig, "%q is no file", given)
 		}
 		return file, nil
 	case dirGiven == "" && os.Geteuid() == 0:
@@ -67,8 +68,9 @@ func writeSettings(file, dir string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fault.Wrap(err, fault.Unavailable, "config", "the member is made, but its settings cannot be "+
-			"written to %s: write there dir = %s, or start it with souk agent --dir %s", file, tomlString(dir), dir)
+		return "", fault.Wrap(err, fault.Unavailable, machine.CodeConfig,
+			"the member is made, but its settings cannot be "+
+				"written to %s: write there dir = %s, or start it with souk agent --dir %s", file, tomlString(dir), dir)
 	}
 	return file, nil
 }

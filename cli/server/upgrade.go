@@ -42,11 +42,11 @@ const (
 func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *succession, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, nil, fault.Wrap(err, fault.Internal, "upgrade", "the path of this program is not known")
+		return nil, nil, fault.Wrap(err, fault.Internal, fault.CodeUpgrade, "the path of this program is not known")
 	}
 	doors, err := handover.Inherit()
 	if err != nil {
-		return nil, nil, fault.Wrap(err, fault.Internal, "upgrade",
+		return nil, nil, fault.Wrap(err, fault.Internal, fault.CodeUpgrade,
 			"what the program before left open cannot be taken over: start souk again")
 	}
 	time.AfterFunc(settledAfter, doors.Settled)
@@ -102,9 +102,10 @@ func (s *succession) prepare(ctx context.Context, within time.Duration) (version
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return "", fault.New(fault.Precondition, "upgrade", "%s did not say its version within %v", s.exe, within)
+		return "", fault.New(fault.Precondition, fault.CodeUpgrade,
+			"%s did not say its version within %v", s.exe, within)
 	case err != nil:
-		return "", fault.Wrap(err, fault.Precondition, "upgrade", "%s version failed: %.200q", s.exe,
+		return "", fault.Wrap(err, fault.Precondition, fault.CodeUpgrade, "%s version failed: %.200q", s.exe,
 			append(errs.Bytes(), said.Bytes()...))
 	}
 	var v struct {
@@ -112,11 +113,11 @@ func (s *succession) prepare(ctx context.Context, within time.Duration) (version
 		Go      string `json:"go"`
 	}
 	if err := json.Unmarshal(said.Bytes(), &v); err != nil || v.Version == "" || v.Go == "" {
-		return "", fault.New(fault.Precondition, "upgrade",
+		return "", fault.New(fault.Precondition, fault.CodeUpgrade,
 			"%s is no souk: asked for its version it says %.200q; put a build of souk there", s.exe, said.Bytes())
 	}
 	if err := s.doors.Leave(); err != nil {
-		return "", fault.Wrap(err, fault.Internal, "upgrade", "the listeners cannot be kept open")
+		return "", fault.Wrap(err, fault.Internal, fault.CodeUpgrade, "the listeners cannot be kept open")
 	}
 	s.due.Store(true)
 	return v.Version, nil
@@ -146,5 +147,6 @@ func (s *succession) done(err error, stopped func()) error {
 	}
 	signal.Ignore(syscall.SIGUSR2) // execve keeps that: until the next program listens the signal would kill it
 	berr := s.doors.Become(s.exe, os.Args, s.env)
-	return fault.Wrap(berr, fault.Internal, "upgrade", "%s did not take this program's place: start souk again", s.exe)
+	return fault.Wrap(berr, fault.Internal, fault.CodeUpgrade,
+		"%s did not take this program's place: start souk again", s.exe)
 }

@@ -45,13 +45,13 @@ Nothing is done until the next "souk agent" or "souk dev", which must not run me
 func without(c *cli.Env, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "piece", "%s is no path", path)
+		return fault.Wrap(err, fault.Invalid, node.CodePiece, "%s is no path", path)
 	}
 	dir := filepath.Dir(path)
 	for !exists(filepath.Join(dir, "lock")) { // every directory of a process of souk has it
 		up := filepath.Dir(dir)
 		if up == dir {
-			return fault.New(fault.NotFound, "piece",
+			return fault.New(fault.NotFound, node.CodePiece,
 				"%s does not lie in a directory of \"souk agent\" or \"souk dev\"", path)
 		}
 		dir = up

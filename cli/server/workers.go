@@ -21,7 +21,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	base := filepath.Join(dir, "workers")
 	before, err := filepath.Glob(filepath.Join(base, "*", "id"))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "dir", "%s cannot be read", base)
+		return nil, fault.Wrap(err, fault.Internal, fault.CodeDir, "%s cannot be read", base)
 	}
 	count := o.workers
 	switch {
@@ -30,7 +30,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	case count < 0 || count > MaxWorkers:
 		return nil, cli.Usagef("--workers is a number from 1 to %d, not %d", MaxWorkers, count)
 	case count < len(before):
-		return nil, fault.New(fault.Conflict, "fewer_workers",
+		return nil, fault.New(fault.Conflict, codeFewerWorkers,
 			"%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another "+
 				"--dir", dir,
 			len(before), len(before))
@@ -56,7 +56,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 // workerID returns the id kept in the worker's directory, and makes it once.
 func workerID(dir string, number int) (cluster.WorkerID, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "dir", "the directory %s cannot be made", dir)
+		return "", fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	file := filepath.Join(dir, "id")
 	id, err := cli.ReadLine(file)
@@ -64,7 +64,7 @@ func workerID(dir string, number int) (cluster.WorkerID, error) {
 		return cluster.WorkerID(id), nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fault.Wrap(err, fault.Invalid, "dir", "%s cannot be read", file)
+		return "", fault.Wrap(err, fault.Invalid, fault.CodeDir, "%s cannot be read", file)
 	}
 	id = fmt.Sprintf("w%d-%s", number, strings.ToLower(rand.Text()[:6]))
 	return cluster.WorkerID(id), cli.WriteWhole(file, id+"\n", 0o644)

@@ -71,12 +71,13 @@ func forward(cmd *cobra.Command, c *cli.Env, ref, at string, port int) error {
 		return err
 	}
 	if m.State != machine.Started {
-		return fault.New(fault.Precondition, "not_running", "machine %s is %s: souk start %s, and then again",
+		return fault.New(fault.Precondition, fault.CodeNotRunning, "machine %s is %s: souk start %s, and then again",
 			cli.Label(m), m.State, cli.Label(m))
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "listen", "%s cannot be listened on; give another LOCAL, or 0", at)
+		return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
+			"%s cannot be listened on; give another LOCAL, or 0", at)
 	}
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
@@ -95,7 +96,7 @@ func forward(cmd *cobra.Command, c *cli.Env, ref, at string, port int) error {
 			return nil
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, "listen", "%s can be listened on no more", f.At)
+			return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "%s can be listened on no more", f.At)
 		}
 		conns.Go(func() {
 			if err := carry(ctx, cl, f, conn); err != nil && ctx.Err() == nil {
@@ -112,7 +113,7 @@ func carry(ctx context.Context, cl *client.Client, f forwarding, conn net.Conn) 
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	err := cl.Forward(ctx, f.App, f.Machine, f.Port, local{conn}, conn)
-	if err == nil || errors.Is(err, net.ErrClosed) || fault.CodeOf(err) == "broken_off" {
+	if err == nil || errors.Is(err, net.ErrClosed) || fault.CodeOf(err) == client.CodeBrokenOff {
 		return nil
 	}
 	return err

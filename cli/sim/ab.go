@@ -87,7 +87,7 @@ func policyNamed(name string) (placement.Policy, error) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return placement.Policy{}, fault.Wrap(err, fault.NotFound, "policy",
+		return placement.Policy{}, fault.Wrap(err, fault.NotFound, fault.CodePolicy,
 			"%q is neither a shipped policy (%s) nor a file that can be read", name,
 			strings.Join(builtinPolicies(), ", "))
 	}
@@ -126,13 +126,14 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 		fmt.Fprintf(c.Err, "note: %s\n", n)
 	}
 	if r.Decisions == 0 {
-		return fault.New(fault.NotFound, "decisions",
+		return fault.New(fault.NotFound, cli.CodeDecisions,
 			"the log %s has no decisions of that time that can be replayed (%d cannot)", path, r.Skipped)
 	}
 	printAB(c, r, o)
 	for _, g := range gates {
 		if v, limit, fails := g.Fails(r); fails {
-			return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", o.then, g, v,
+			return fault.New(fault.Internal, cli.CodeGate,
+				"%s fails %q: it has %.6g, and the limit is %.6g", o.then, g, v,
 				limit)
 		}
 	}
@@ -198,7 +199,7 @@ func replayLog(ctx context.Context, path string, since time.Time, o *abFlags,
 		notes = append(notes,
 			fmt.Sprintf("the last %d bytes of %s were not written whole and are passed over", t.Bytes, t.File))
 	}
-	if fault.CodeOf(err) == "log_damaged" {
+	if fault.CodeOf(err) == decisionlog.CodeLogDamaged {
 		notes, err = append(notes, err.Error()), nil
 	}
 	return run.Report(), notes, err

@@ -38,7 +38,7 @@ func cmdSimChaos(c *cli.Env) *cobra.Command {
 			}
 			rep, err := chaos.Run(seed + uint64(k))
 			if err != nil {
-				return fault.Wrap(err, fault.Internal, "chaos",
+				return fault.Wrap(err, fault.Internal, chaos.CodeChaos,
 					"seed %d (repeat it with: souk sim chaos --seed %d --runs 1)",
 					seed+uint64(k), seed+uint64(k))
 			}

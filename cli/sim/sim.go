@@ -19,6 +19,12 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
+// The codes of this package's errors.
+const (
+	codeHtml fault.Code = "html" // the HTML report cannot be written
+	codeSim  fault.Code = "sim"  // the report of a simulation cannot be written
+)
+
 // simFlags are the flags of souk sim run and compare.
 type simFlags struct {
 	trace, compat, html, baseline string
@@ -216,7 +222,7 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		return s, nil, info, err
 	}
 	if info.Jobs == 0 {
-		return s, nil, info, fault.New(fault.Invalid, "trace", "%s has no jobs", o.trace)
+		return s, nil, info, fault.New(fault.Invalid, trace.CodeTrace, "%s has no jobs", o.trace)
 	}
 	s.Cutoff, s.Reserve = info.Cutoff, o.reserve
 	if o.reserve < 0 {
@@ -346,7 +352,8 @@ func simGates(c *cli.Env, gates []sim.Gate, out simOutput, name string) error {
 				continue
 			}
 			if v, limit, fails := g.Fails(r, base); fails {
-				return fault.New(fault.Internal, "gate", "%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler,
+				return fault.New(fault.Internal, cli.CodeGate,
+					"%s fails %q: it has %.6g, and the limit is %.6g", r.Scheduler,
 					g, v,
 					limit)
 			}
@@ -359,11 +366,11 @@ func simHTML(c *cli.Env, path string, out simOutput) error {
 	title := fmt.Sprintf("%s on %d workers", out.Trace, out.Workers)
 	f, err := os.Create(path)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "html", "the report %s cannot be written", path)
+		return fault.Wrap(err, fault.Invalid, codeHtml, "the report %s cannot be written", path)
 	}
 	err = sim.HTML(f, title, out.Rows, out.Bounds)
 	if err := cmp.Or(err, f.Close()); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "html", "the report %s cannot be written", path)
+		return fault.Wrap(err, fault.Unavailable, codeHtml, "the report %s cannot be written", path)
 	}
 	return nil
 }

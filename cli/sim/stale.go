@@ -80,7 +80,7 @@ func writeStale(report string, reps []stale.Report) error {
 	stale.SVG(&drawn, reps)
 	for name, b := range map[string][]byte{report: text.Bytes(), plot: drawn.Bytes()} {
 		if err := os.WriteFile(name, b, 0o644); err != nil {
-			return fault.Wrap(err, fault.Invalid, "sim", "the report %s cannot be written", name)
+			return fault.Wrap(err, fault.Invalid, codeSim, "the report %s cannot be written", name)
 		}
 	}
 	return nil

@@ -146,7 +146,7 @@ func traceGen(c *cli.Env, shape trace.Shape, path string) error {
 	if path != "" {
 		f, err := os.Create(path)
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "trace", "%s cannot be written", path)
+			return fault.Wrap(err, fault.Invalid, trace.CodeTrace, "%s cannot be written", path)
 		}
 		err = trace.WriteTR(f, src)
 		return cmp.Or(err, f.Close())

@@ -223,7 +223,7 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 
 func check(cfg Config, jobs []Job) error {
 	bad := func(format string, args ...any) error {
-		return fault.New(fault.Invalid, "cell_config", format, args...)
+		return fault.New(fault.Invalid, codeCellConfig, format, args...)
 	}
 	switch {
 	case cfg.Workers < 1 || cfg.Workers > MaxWorkers:

@@ -15,7 +15,7 @@ func FromDecisions(placed []trace.Placed) ([]Job, error) {
 	for i := range placed {
 		p := &placed[i]
 		if p.Want.CPU > math.MaxInt32 || p.Want.Memory > math.MaxInt32 {
-			return nil, fault.New(fault.Invalid, "cell_trace",
+			return nil, fault.New(fault.Invalid, codeCellTrace,
 				"machine %d of the log wants %s, which is larger than any worker of a cell", i+1, p.Want)
 		}
 		if p.Want.CPU <= 0 && p.Want.Memory <= 0 {
@@ -29,7 +29,7 @@ func FromDecisions(placed []trace.Placed) ([]Job, error) {
 		jobs = append(jobs, j)
 	}
 	if len(jobs) == 0 {
-		return nil, fault.New(fault.Invalid, "cell_trace", "the decision log has no machines; give one that has")
+		return nil, fault.New(fault.Invalid, codeCellTrace, "the decision log has no machines; give one that has")
 	}
 	return jobs, nil
 }

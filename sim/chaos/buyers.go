@@ -57,7 +57,7 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 func (r *run) endPurchase(q placement.Request, err error) error {
 	at, placed := r.ended[q.Machine]
 	if err == nil && !placed {
-		return fault.New(fault.Internal, "chaos", broken, 2,
+		return fault.New(fault.Internal, CodeChaos, broken, 2,
 			fmt.Sprintf("the buyer of %s is done and no worker said yes", q.Machine))
 	}
 	if placed && r.rng.IntN(2) == 0 {
@@ -191,7 +191,7 @@ func (g *gang) settled() error {
 		}
 	}
 	if placed < g.least {
-		return fault.New(fault.Internal, "chaos", broken, 6,
+		return fault.New(fault.Internal, CodeChaos, broken, 6,
 			fmt.Sprintf("gang %s is told to be placed and has %d of %d", g.id, placed, g.least))
 	}
 	return nil
@@ -203,7 +203,7 @@ func (g *gang) stranded(where map[string]cluster.WorkerID) string {
 	switch {
 	case !g.over:
 		return fmt.Sprintf("gang %s never ends", g.id)
-	case g.err == nil || fault.CodeOf(g.err) == "ambiguous":
+	case g.err == nil || fault.CodeOf(g.err) == fault.CodeAmbiguous:
 		return ""
 	}
 	for id, at := range where {

@@ -16,6 +16,12 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
+// The codes of this package's errors.
+const (
+	CodeChaos     fault.Code = "chaos"     // an invariant broke
+	codeDestroyed fault.Code = "destroyed" // the machine has been destroyed
+)
+
 // Report counts what happened in a run.
 type Report struct {
 	Ticks   int `json:"ticks"`
@@ -75,7 +81,7 @@ func Run(seed uint64) (rep Report, err error) {
 		gone: map[string]bool{}}
 	defer func() {
 		if p := recover(); p != nil { // the ledger's own checks
-			rep, err = r.rep, fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprint(p))
+			rep, err = r.rep, fault.New(fault.Internal, CodeChaos, broken, 1, fmt.Sprint(p))
 		}
 	}()
 	r.loss = []float64{0, 0.02, 0.2}[r.rng.IntN(3)]
@@ -116,7 +122,7 @@ func (r *run) loop() (Report, error) {
 			return r.rep, r.final()
 		}
 		if r.rep.Ticks++; r.rep.Ticks > maxTicks {
-			return r.rep, fault.New(fault.Internal, "chaos", broken, 3, "it does not come to an end")
+			return r.rep, fault.New(fault.Internal, CodeChaos, broken, 3, "it does not come to an end")
 		}
 		r.now = at
 		if err := what(); err != nil {
@@ -139,8 +145,9 @@ func (r *run) check() error {
 			w.checked = rec.Version
 			w.seller.Check()
 			if rec.Used.CPU > rec.Capacity.CPU || rec.Used.Memory > rec.Capacity.Memory {
-				return fault.New(fault.Internal, "chaos", broken, 1, fmt.Sprintf("%s has granted %v of %v", rec.Worker,
-					rec.Used, rec.Capacity))
+				return fault.New(fault.Internal, CodeChaos,
+					broken, 1, fmt.Sprintf("%s has granted %v of %v", rec.Worker,
+						rec.Used, rec.Capacity))
 			}
 		}
 		if r.rng.IntN(4) == 0 { // the registry hears of it, later than sooner
@@ -148,7 +155,7 @@ func (r *run) check() error {
 		}
 		for ; w.judged < len(w.evicted); w.judged++ {
 			if why := unjust(w.evicted[:w.judged+1]); why != "" {
-				return fault.New(fault.Internal, "chaos", broken, 7, why)
+				return fault.New(fault.Internal, CodeChaos, broken, 7, why)
 			}
 		}
 	}
@@ -169,28 +176,29 @@ func (r *run) final() error {
 				sum = sum.Add(q.Resources)
 			}
 			if w.seller.Waiting(id) {
-				return fault.New(fault.Internal, "chaos", broken, 7, fmt.Sprintf("%s waits for room on %s for ever", id,
-					w.cap.Worker))
+				return fault.New(fault.Internal, CodeChaos,
+					broken, 7, fmt.Sprintf("%s waits for room on %s for ever", id,
+						w.cap.Worker))
 			}
 			if other, twice := where[id]; twice {
-				return fault.New(fault.Internal, "chaos", broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other,
+				return fault.New(fault.Internal, CodeChaos, broken, 3, fmt.Sprintf("%s is on %s and on %s", id, other,
 					w.cap.Worker))
 			}
 			where[id] = w.cap.Worker
 		}
 		if used := w.seller.Record(r.time()).Used; !used.Sub(sum).IsZero() {
-			return fault.New(fault.Internal, "chaos", broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v",
+			return fault.New(fault.Internal, CodeChaos, broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v",
 				w.cap.Worker, used, sum))
 		}
 	}
 	for _, g := range r.gangs {
 		if why := g.stranded(where); why != "" {
-			return fault.New(fault.Internal, "chaos", broken, 6, why)
+			return fault.New(fault.Internal, CodeChaos, broken, 6, why)
 		}
 	}
 	for id, at := range r.ended {
 		if !r.gone[id] && where[id] != at {
-			return fault.New(fault.Internal, "chaos", broken, 2, fmt.Sprintf("%s was promised on %s and is on %q", id,
+			return fault.New(fault.Internal, CodeChaos, broken, 2, fmt.Sprintf("%s was promised on %s and is on %q", id,
 				at, where[id]))
 		}
 	}
@@ -318,5 +326,5 @@ func (r *run) grant(w *worker, q placement.Request, token string, evict bool) er
 		return nil
 	}
 	w.seller.Free(q.Machine) // a late repeat of what has been destroyed since: its record says so
-	return fault.New(fault.Conflict, "destroyed", "%s has been destroyed", q.Machine)
+	return fault.New(fault.Conflict, codeDestroyed, "%s has been destroyed", q.Machine)
 }

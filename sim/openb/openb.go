@@ -18,6 +18,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeOpenb says that the trace of openb cannot be read.
+const codeOpenb fault.Code = "openb"
+
 // Load is how much GPU arrives in a run, as a share of all there is.
 const Load = 1.3
 
@@ -33,7 +36,8 @@ func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 	var out []fgd.Worker
 	err := rows(in, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(f []string, n []int32) error {
 		if n[3] > fgd.MaxGPUs {
-			return fault.New(fault.Invalid, "openb", "a worker has %d GPUs at most, and this one %d", fgd.MaxGPUs, n[3])
+			return fault.New(fault.Invalid, codeOpenb,
+				"a worker has %d GPUs at most, and this one %d", fgd.MaxGPUs, n[3])
 		}
 		w := fgd.Worker{CPU: n[1], CPUCap: n[1], Mem: n[2], MemCap: n[2], GPUs: n[3]}
 		for i := range w.GPUs {
@@ -41,7 +45,7 @@ func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 		}
 		if _, ok := models[f[4]]; !ok {
 			if len(models) == 32 {
-				return fault.New(fault.Invalid, "openb", "there are more than 32 models of GPU")
+				return fault.New(fault.Invalid, codeOpenb, "there are more than 32 models of GPU")
 			}
 			models[f[4]] = uint8(len(models))
 		}
@@ -60,7 +64,7 @@ func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 			d := fgd.Demand{CPU: n[1], Mem: n[2], GPUs: n[3], Milli: n[4]}
 			if d.GPUs > fgd.MaxGPUs || d.Milli > fgd.Whole || d.GPUs > 1 && d.Milli != fgd.Whole ||
 				(d.GPUs == 0) != (d.Milli == 0) {
-				return fault.New(fault.Invalid, "openb", "%d GPUs of %d thousandths cannot be asked for", d.GPUs,
+				return fault.New(fault.Invalid, codeOpenb, "%d GPUs of %d thousandths cannot be asked for", d.GPUs,
 					d.Milli)
 			}
 			if len(f) > 5 {
@@ -82,7 +86,7 @@ func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) 
 	c.ReuseRecord = true
 	first, err := c.Read()
 	if err != nil || len(first) < len(head) || !slices.Equal(first[:len(head)], head) {
-		return fault.New(fault.Invalid, "openb", "the list must start with a line of the columns %s",
+		return fault.New(fault.Invalid, codeOpenb, "the list must start with a line of the columns %s",
 			strings.Join(head, ","))
 	}
 	for line := 2; ; line++ {
@@ -97,7 +101,7 @@ func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) 
 			}
 			var n int64
 			if n, err = strconv.ParseInt(rec[i], 10, 32); err == nil && n < 0 {
-				err = fault.New(fault.Invalid, "openb", "%d is below zero", n)
+				err = fault.New(fault.Invalid, codeOpenb, "%d is below zero", n)
 			}
 			numbers[i] = int32(n)
 		}
@@ -105,7 +109,7 @@ func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) 
 			err = f(rec, numbers)
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "openb", "Line %d of the list", line)
+			return fault.Wrap(err, fault.Invalid, codeOpenb, "Line %d of the list", line)
 		}
 	}
 }

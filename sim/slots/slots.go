@@ -17,6 +17,9 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
+// CodeScheduler says that no scheduler has this name, or it cannot do this.
+const CodeScheduler fault.Code = "scheduler"
+
 // Options are the parameters of a run.
 type Options struct {
 	Seed   uint64
@@ -132,7 +135,7 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
 	var ok bool
 	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
-		return r.tot, fault.New(fault.Invalid, "scheduler",
+		return r.tot, fault.New(fault.Invalid, CodeScheduler,
 			"this scheduler has no answer to lost messages or to the death of a worker; choose market")
 	}
 	if len(opt.Deaths) > 0 {
@@ -214,7 +217,7 @@ func (r *runner) read() error {
 	}
 	n := len(r.env.Jobs)
 	if n == math.MaxInt32 {
-		return fault.New(fault.Exhausted, "trace", "the trace has more than %d jobs; cut it", n)
+		return fault.New(fault.Exhausted, trace.CodeTrace, "the trace has more than %d jobs; cut it", n)
 	}
 	at, mean := micro(in.Submit), in.Mean
 	if r.opt.Whole {

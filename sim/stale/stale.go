@@ -22,6 +22,9 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
+// codeStale says that the simulation of stale views is wrong.
+const codeStale fault.Code = "stale"
+
 // How buyers choose.
 const (
 	Ranked     = "ranked"  // market.Buyer: it ranks its whole view
@@ -121,7 +124,7 @@ func Run(o Options) (Report, error) {
 		o.Seconds = 2
 	}
 	if !slices.Contains(Modes(), o.Mode) {
-		return Report{}, fault.New(fault.Invalid, "stale", "there is no mode %q; use one of %v", o.Mode, Modes())
+		return Report{}, fault.New(fault.Invalid, codeStale, "there is no mode %q; use one of %v", o.Mode, Modes())
 	}
 	r := &run{o: o, p: placement.Default(), rng: rand.New(rand.NewPCG(o.Seed, 0x7374616c65)),
 		sellers: map[cluster.WorkerID]*market.Seller{}}
@@ -298,7 +301,7 @@ func (r *run) granted(id cluster.WorkerID, q placement.Request) error {
 	}
 	if !rec.Used.Fits(rec.Capacity) {
 		r.rep.OverGrant++
-		return fault.New(fault.Internal, "stale", "worker %s has granted %v of %v", id, rec.Used, rec.Capacity)
+		return fault.New(fault.Internal, codeStale, "worker %s has granted %v of %v", id, rec.Used, rec.Capacity)
 	}
 	r.used = r.used.Add(q.Resources)
 	r.tell(id)
@@ -330,7 +333,7 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 	}
 	if again := placement.Judge(p.r, refusal.Record); again.Fits ||
 		!reflect.DeepEqual(again.Failing, refusal.Verdict.Failing) {
-		return fault.New(fault.Internal, "stale", "worker %s refused for %s; its record says %s", id,
+		return fault.New(fault.Internal, codeStale, "worker %s refused for %s; its record says %s", id,
 			placement.VerdictText(refusal.Verdict), placement.VerdictText(again))
 	}
 	if counted {

@@ -88,15 +88,16 @@ func (g *gathered) file(name string, r io.Reader) error {
 			return nil // what stands before a torn end without a newline is a part of a line
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the decision log cannot be unpacked from here",
+			return fault.Wrap(err, fault.Invalid, CodeTrace,
+				"%s, line %d: the decision log cannot be unpacked from here",
 				name, n)
 		}
 		var line decision.Line
 		if err := json.Unmarshal(raw, &line); err != nil {
-			return fault.New(fault.Invalid, "trace", "%s, line %d: it is no line of a decision log: %v", name, n, err)
+			return fault.New(fault.Invalid, CodeTrace, "%s, line %d: it is no line of a decision log: %v", name, n, err)
 		}
 		if !g.line(&line) {
-			return fault.New(fault.Invalid, "trace", "%s, line %d: it is about more than %d machines", name, n,
+			return fault.New(fault.Invalid, CodeTrace, "%s, line %d: it is about more than %d machines", name, n,
 				MaxPlaced)
 		}
 	}

@@ -56,7 +56,7 @@ func Shapes() []string {
 // of mean m takes m times a normal number of 1 and a standard deviation of 0.1.
 func Generate(s Shape) (Source, error) {
 	if s.Jobs < 1 || s.Slots < 1 || !(s.Load > 0 && s.Load <= 10) {
-		return nil, fault.New(fault.Invalid, "shape",
+		return nil, fault.New(fault.Invalid, codeShape,
 			"a load needs jobs, slots and a load above 0; it has %d, %d and %g", s.Jobs, s.Slots, s.Load)
 	}
 	g := &generator{shape: s, rng: rand.New(rand.NewPCG(s.Seed, 0x67_65_6e))}
@@ -65,7 +65,7 @@ func Generate(s Shape) (Source, error) {
 		return g, nil
 	}
 	if g.mixes = shapes()[s.Name]; g.mixes == nil {
-		return nil, fault.New(fault.Invalid, "shape", "no shape is named %q; there are %q", s.Name, Shapes())
+		return nil, fault.New(fault.Invalid, codeShape, "no shape is named %q; there are %q", s.Name, Shapes())
 	}
 	work := 0.0 // of a job, on average
 	for _, m := range g.mixes {
@@ -137,7 +137,7 @@ func WriteTR(w io.Writer, src Source) error {
 			line = strconv.AppendFloat(append(line, ' '), d, 'f', 6, 64)
 		}
 		if _, err := out.Write(append(line, '\n')); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "trace", "the trace cannot be written")
+			return fault.Wrap(err, fault.Unavailable, CodeTrace, "the trace cannot be written")
 		}
 	}
 }

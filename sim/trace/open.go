@@ -17,6 +17,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeShape fault.Code = "shape" // no load has this shape
+	CodeTrace fault.Code = "trace" // the trace cannot be read or written
+)
+
 // Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz, .xz or .zst after it, or as the only
 // file of a .zip; .ndjson and a folder of them are souk's decision log. A .csv whose name has task_events in it is one
 // part of Google's table of 2011; a folder is all of Google's trace, with task_events and, if there is one, job_events
@@ -42,7 +48,7 @@ func Open(path string) (Source, io.Closer, error) {
 func OpenFile(path string) (io.ReadCloser, string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, "", fault.Wrap(err, fault.NotFound, "trace", "the trace %s cannot be opened", path)
+		return nil, "", fault.Wrap(err, fault.NotFound, CodeTrace, "the trace %s cannot be opened", path)
 	}
 	var r io.Reader
 	name, kind := path, ""
@@ -61,7 +67,7 @@ func OpenFile(path string) (io.ReadCloser, string, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, "", fault.Wrap(err, fault.Invalid, "trace", "%s is not compressed with %s as its name says", path,
+		return nil, "", fault.Wrap(err, fault.Invalid, CodeTrace, "%s is not compressed with %s as its name says", path,
 			kind)
 	}
 	return readCloser{r, f}, name, nil
@@ -106,7 +112,7 @@ func openGoogle(dir string) (Source, io.Closer, error) {
 			for _, pattern := range []string{spelt + "*.csv*", filepath.Join(spelt, "*.csv*")} {
 				found, err := filepath.Glob(filepath.Join(dir, pattern))
 				if err != nil {
-					return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the folder %s cannot be searched", dir)
+					return nil, nil, fault.Wrap(err, fault.Invalid, CodeTrace, "the folder %s cannot be searched", dir)
 				}
 				names = append(names, found...)
 			}
@@ -123,7 +129,7 @@ func openGoogle(dir string) (Source, io.Closer, error) {
 	}
 	taskNames, tasks, err := table("task_events")
 	if err == nil && len(tasks) == 0 {
-		err = fault.New(fault.NotFound, "trace",
+		err = fault.New(fault.NotFound, CodeTrace,
 			"the folder %s has no task_events; a folder is taken for Google's trace of 2011", dir)
 	}
 	var jobNames []string
@@ -157,17 +163,18 @@ func byName(path, name string, r io.Reader) Source {
 func openZip(path, name string) (Source, io.Closer, error) {
 	z, err := zip.OpenReader(path)
 	if err != nil {
-		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the trace %s cannot be opened as a zip file", path)
+		return nil, nil, fault.Wrap(err, fault.Invalid, CodeTrace, "the trace %s cannot be opened as a zip file", path)
 	}
 	if len(z.File) != 1 {
 		z.Close()
-		return nil, nil, fault.New(fault.Invalid, "trace", "%s has %d files; a trace is the only file of its zip", path,
+		return nil, nil, fault.New(fault.Invalid, CodeTrace,
+			"%s has %d files; a trace is the only file of its zip", path,
 			len(z.File))
 	}
 	r, err := z.File[0].Open()
 	if err != nil {
 		z.Close()
-		return nil, nil, fault.Wrap(err, fault.Invalid, "trace", "the file in %s cannot be read", path)
+		return nil, nil, fault.Wrap(err, fault.Invalid, CodeTrace, "the file in %s cannot be read", path)
 	}
 	if inside := z.File[0].Name; strings.Contains(inside, ".") {
 		name = inside

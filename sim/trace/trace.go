@@ -61,14 +61,14 @@ func (l *lines) read() ([]byte, error) {
 	case errors.Is(err, io.EOF) && len(l.long) > 0:
 		return l.long, nil
 	case err != nil && !errors.Is(err, io.EOF):
-		return nil, fault.Wrap(err, fault.Invalid, "trace", "%s, line %d: the file ends badly", l.name, l.n)
+		return nil, fault.Wrap(err, fault.Invalid, CodeTrace, "%s, line %d: the file ends badly", l.name, l.n)
 	}
 	return l.long, err
 }
 
 func (l *lines) bad(format string, args ...any) error {
 	args = append([]any{l.name, l.n}, args...)
-	return fault.New(fault.Invalid, "trace", "%s, line %d: "+format, args...)
+	return fault.New(fault.Invalid, CodeTrace, "%s, line %d: "+format, args...)
 }
 
 // number reads a decimal number of at least 0; what names it in the error.

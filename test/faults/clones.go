@@ -89,7 +89,7 @@ func (m *member) snapshot(ctx context.Context, to string) (at time.Time, err err
 			return at, gone
 		}
 	}
-	return at, fault.Wrap(err, fault.Internal, "copy", "the disk of %s cannot be copied in %v", m.id, pauseMost)
+	return at, fault.Wrap(err, fault.Internal, fault.CodeCopy, "the disk of %s cannot be copied in %v", m.id, pauseMost)
 }
 
 func (m *member) pausedCopy(ctx context.Context, to string) error {
@@ -159,7 +159,7 @@ func (m *member) lives(ctx context.Context, reason string) error {
 			return nil
 		}
 		if wait(ctx, askPause) != nil {
-			return fault.Wrap(err, fault.Timeout, "lives", "%s did not become the one that lives", m.id)
+			return fault.Wrap(err, fault.Timeout, fault.CodeLives, "%s did not become the one that lives", m.id)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (m *member) says(ctx context.Context, text string) error {
 			return nil
 		}
 		if wait(ctx, 20*time.Millisecond) != nil {
-			return fault.Wrap(err, fault.Timeout, "readyz", "%s in %s does not say %q after %v, but ready: %v, %s",
+			return fault.Wrap(err, fault.Timeout, codeReadyz, "%s in %s does not say %q after %v, but ready: %v, %s",
 				m.id, m.dir, text, twinTime, ready, said)
 		}
 	}

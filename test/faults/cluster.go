@@ -72,7 +72,7 @@ func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := m.host.Do(cmd.Run)
 	if err != nil {
-		err = fault.Wrap(err, fault.Internal, "souk", "souk %s: %s", strings.Join(argv[:1], " "),
+		err = fault.Wrap(err, fault.Internal, codeSouk, "souk %s: %s", strings.Join(argv[:1], " "),
 			strings.TrimSpace(errs.String()))
 	}
 	return strings.TrimSpace(out.String()), err
@@ -115,7 +115,7 @@ func (m *member) launch() error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	if err := m.host.Do(cmd.Start); err != nil {
-		return fault.Wrap(err, fault.Internal, "agent", "the agent of %s cannot be started", m.id)
+		return fault.Wrap(err, fault.Internal, codeAgent, "the agent of %s cannot be started", m.id)
 	}
 	m.cmd, m.ended = cmd, make(chan struct{})
 	go m.wait(cmd, m.ended)
@@ -224,7 +224,7 @@ func (m *member) ready(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, "agent", "%s does not serve after %v; its log is %s", m.id, startPatience,
+			return fault.New(fault.Timeout, codeAgent, "%s does not serve after %v; its log is %s", m.id, startPatience,
 				m.log.Name())
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -237,7 +237,7 @@ func (m *member) hasToken(ctx context.Context) error {
 	defer cancel()
 	for m.token() == "" {
 		if err := wait(ctx, 5*time.Millisecond); err != nil {
-			return fault.New(fault.Timeout, "agent", "the first member has made no token after %v; its log is %s",
+			return fault.New(fault.Timeout, codeAgent, "the first member has made no token after %v; its log is %s",
 				startPatience,
 				m.log.Name())
 		}
@@ -287,7 +287,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		m.dir = filepath.Join(o.Dir, m.id)
 		var err error
 		if m.log, err = os.Create(m.dir + ".log"); err != nil {
-			return nil, fault.Wrap(err, fault.Internal, "log", "a log cannot be made in %s", o.Dir)
+			return nil, fault.Wrap(err, fault.Internal, fault.CodeLog, "a log cannot be made in %s", o.Dir)
 		}
 		ms = append(ms, m)
 		if o.Fault == DiskFull && i == len(hosts)-1 {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/reaper"
@@ -165,7 +166,7 @@ func destroyAll(ctx context.Context, cl *client.Client) (held []*machine.Machine
 	for _, m := range ms {
 		g.Go(func() error {
 			switch _, err := cl.Destroy(ctx, m.App, m.ID, "", true); {
-			case fault.CodeOf(err) == "lease_held":
+			case fault.CodeOf(err) == lifecycle.CodeLeaseHeld:
 				mu.Lock()
 				defer mu.Unlock()
 				held = append(held, m)

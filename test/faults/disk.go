@@ -25,7 +25,7 @@ func smallDisk(dir string) error {
 		err = unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256m,mode=700")
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "a disk of %d MiB cannot be made at %s", diskMB, dir)
+		return fault.Wrap(err, fault.Internal, fault.CodeDisk, "a disk of %d MiB cannot be made at %s", diskMB, dir)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ const ballast = "ballast"
 func fill(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, ballast), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "the disk cannot be filled")
+		return fault.Wrap(err, fault.Internal, fault.CodeDisk, "the disk cannot be filled")
 	}
 	defer f.Close()
 	for size := 1 << 20; size > 0; {
@@ -47,7 +47,7 @@ func fill(dir string) error {
 		case errors.Is(err, syscall.ENOSPC):
 			size /= 2
 		case err != nil:
-			return fault.Wrap(err, fault.Internal, "disk", "the disk cannot be filled")
+			return fault.Wrap(err, fault.Internal, fault.CodeDisk, "the disk cannot be filled")
 		}
 	}
 	return nil
@@ -64,7 +64,7 @@ func shareMounts(dir string) error {
 		err = unix.Mount("", dir, "", unix.MS_SHARED, "")
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "mounts below %s cannot be shared", dir)
+		return fault.Wrap(err, fault.Internal, fault.CodeDisk, "mounts below %s cannot be shared", dir)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func volatileDisk(ctx context.Context, dir string) error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "a disk of %d MiB cannot be made at %s", diskMB, dir)
+		return fault.Wrap(err, fault.Internal, fault.CodeDisk, "a disk of %d MiB cannot be made at %s", diskMB, dir)
 	}
 	if err := mountAgain(ctx, dir); err != nil {
 		return err
@@ -100,7 +100,7 @@ func mountAgain(ctx context.Context, dir string) error {
 			return command("mount", "-o", "loop", dir+".img", dir) // it is not mounted
 		}
 		if err != nil && !errors.Is(err, syscall.EBUSY) {
-			return fault.Wrap(err, fault.Internal, "disk", "the disk at %s cannot be taken away", dir)
+			return fault.Wrap(err, fault.Internal, fault.CodeDisk, "the disk at %s cannot be taken away", dir)
 		}
 		if err := wait(ctx, 10*time.Millisecond); err != nil {
 			return err
@@ -127,7 +127,7 @@ func cutPower(dir string) error {
 func command(argv ...string) error {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "disk", "%s: %s", strings.Join(argv, " "),
+		return fault.Wrap(err, fault.Internal, fault.CodeDisk, "%s: %s", strings.Join(argv, " "),
 			strings.TrimSpace(string(out)))
 	}
 	return nil

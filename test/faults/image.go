@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/oci"
 )
 
@@ -37,7 +38,8 @@ func (r *run) giveImage(ctx context.Context) error {
 	}
 	file := filepath.Join(r.o.Dir, "image.tar")
 	if err := writeImage(file); err != nil {
-		return fault.Wrap(err, fault.Internal, "image", "an image cannot be made of busybox, which must be static")
+		return fault.Wrap(err, fault.Internal, machine.CodeImage,
+			"an image cannot be made of busybox, which must be static")
 	}
 	for _, m := range r.ms {
 		if _, err := m.souk(ctx, "image", "load", file, "--worker", m.id); err != nil {

@@ -43,10 +43,10 @@ func (r *run) keepers(ctx context.Context) (all []*keeper, err error) {
 		k := &keeper{load: r.load, app: fmt.Sprint("kept-", i), dir: filepath.Join(r.o.Dir, fmt.Sprint("kept-", i)),
 			rng: rand.New(rand.NewPCG(r.o.Seed, uint64(i)+1000))}
 		if err := os.Mkdir(k.dir, 0o777); err != nil {
-			return nil, fault.Wrap(err, fault.Internal, "witness", "the witnesses have no directory")
+			return nil, fault.Wrap(err, fault.Internal, codeWitness, "the witnesses have no directory")
 		}
 		if err := os.Chmod(k.dir, 0o777); err != nil { //nolint:gosec // machines' users write there
-			return nil, fault.Wrap(err, fault.Internal, "witness", "the witnesses' directory cannot be opened")
+			return nil, fault.Wrap(err, fault.Internal, codeWitness, "the witnesses' directory cannot be opened")
 		}
 		if _, err := r.ms[0].cl.CreateApp(ctx, k.app); err != nil {
 			return nil, err

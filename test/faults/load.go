@@ -212,11 +212,11 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 // that goes on.
 func unanswered(f *fault.Error) bool {
 	return f != nil &&
-		(f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == "busy")
+		(f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == fault.CodeBusy)
 }
 
 // doubtful says that the member or the worker begins nothing, for there are two of its id.
-func doubtful(f *fault.Error) bool { return f.Code == "twin" || f.Code == lifecycle.CodeHalted }
+func doubtful(f *fault.Error) bool { return f.Code == fault.CodeTwin || f.Code == lifecycle.CodeHalted }
 
 func (c *caller) oddAnswer(text string) {
 	c.mu.Lock()
@@ -241,7 +241,7 @@ func begun(m *machine.Machine) error {
 	if m.Begun == nil {
 		return nil
 	}
-	return fault.New(fault.Timeout, "begun", "machine %s is not up yet", m.ID)
+	return fault.New(fault.Timeout, fault.CodeBegun, "machine %s is not up yet", m.ID)
 }
 
 type reader struct{ rng *rand.Rand }
@@ -393,7 +393,7 @@ func (c *caller) destroyNow(ctx context.Context, m history.Op, at *member, rng *
 			op.Gateway = at.id
 		}
 		_, err := at.cl.Destroy(ctx, app, m.Machine, "", true)
-		if fault.CodeOf(err) == "machine_not_found" && op.Tries > 1 {
+		if fault.CodeOf(err) == fault.CodeMachineNotFound && op.Tries > 1 {
 			return nil // a try before was carried out: what it answered was lost
 		}
 		return err

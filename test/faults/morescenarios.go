@@ -132,7 +132,7 @@ func (r *run) lostFile(ctx context.Context) error {
 			return err
 		}
 		if len(files) == 0 {
-			return fault.New(fault.Internal, "files", "%s has no files", m.id)
+			return fault.New(fault.Internal, codeFiles, "%s has no files", m.id)
 		}
 		op := r.down(m)
 		m.kill(false)

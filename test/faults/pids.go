@@ -57,7 +57,7 @@ func (r *run) noProcesses(ctx context.Context) error {
 			err = writeGroup(g, "pids.max", strings.TrimSpace(string(raw)))
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Internal, "pids", "the processes of %s cannot be bounded", m.id)
+			return fault.Wrap(err, fault.Internal, codePids, "the processes of %s cannot be bounded", m.id)
 		}
 		r.say("%s of %s may have no more than %s processes", filepath.Base(g), m.id, strings.TrimSpace(string(raw)))
 	}
@@ -116,11 +116,12 @@ func pidsGroup(name string) (string, error) {
 			continue
 		}
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", fault.Wrap(err, fault.Internal, "pids", "no group can be made that counts processes")
+			return "", fault.Wrap(err, fault.Internal, codePids, "no group can be made that counts processes")
 		}
 		return dir, nil
 	}
-	return "", fault.New(fault.Precondition, "pids", "nothing counts processes here: no cgroup has the pids controller")
+	return "", fault.New(fault.Precondition, codePids,
+		"nothing counts processes here: no cgroup has the pids controller")
 }
 
 func writeGroup(group, file, value string) error {

@@ -65,20 +65,20 @@ type run struct {
 // wrong is in the report.
 func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err error) {
 	if err := o.settle(); err != nil {
-		return rep, fault.Wrap(err, fault.Invalid, "fault", "there can be no such run")
+		return rep, fault.Wrap(err, fault.Invalid, codeFault, "there can be no such run")
 	}
 	if len(hosts) < o.Nodes+Extra {
-		return rep, fault.New(fault.Invalid, "hosts", "%d members need as many hosts and %d more; there are %d",
+		return rep, fault.New(fault.Invalid, codeHosts, "%d members need as many hosts and %d more; there are %d",
 			o.Nodes, Extra, len(hosts))
 	}
 	o.Log = &lockedWriter{w: o.Log}
 	file, err := os.Create(filepath.Join(o.Dir, "history"))
 	if err != nil {
-		return rep, fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
+		return rep, fault.Wrap(err, fault.Internal, fault.CodeHistory, "the history cannot be written")
 	}
 	defer file.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.For+Bound,
-		fault.New(fault.Timeout, "run", "the run was not over after %v", o.For+Bound))
+		fault.New(fault.Timeout, codeRun, "the run was not over after %v", o.For+Bound))
 	defer cancel()
 	r := &run{
 		o:     o,
@@ -149,7 +149,8 @@ func (r *run) everywhere(ctx context.Context) error {
 				break
 			}
 			if err := wait(ctx, 20*time.Millisecond); err != nil {
-				return fault.New(fault.Timeout, "cluster", "%s does not know all others after %v", m.id, startPatience)
+				return fault.New(fault.Timeout, codeCluster,
+					"%s does not know all others after %v", m.id, startPatience)
 			}
 		}
 	}
@@ -205,7 +206,7 @@ func (r *run) breakIt(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-time.After(resolve + 30*time.Second):
-		return fault.New(fault.Internal, "clients", "the clients did not come to an end: a bug of the harness")
+		return fault.New(fault.Internal, codeClients, "the clients did not come to an end: a bug of the harness")
 	}
 	r.rep.Answered = time.Since(r.till).Seconds()
 	r.rep.Whole = <-whole
@@ -241,7 +242,7 @@ func (r *run) whole(ctx context.Context) float64 {
 func (r *run) judge(ctx context.Context) error {
 	ops, err := r.rec.Ops()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "history", "the history cannot be written")
+		return fault.Wrap(err, fault.Internal, fault.CodeHistory, "the history cannot be written")
 	}
 	r.count(ops)
 	for _, m := range r.ms {
@@ -304,7 +305,7 @@ func (r *run) keeps(ctx context.Context) error {
 		wrong := k.settled(ctx, r.say)
 		said, err := k.said(!r.forgot && r.o.Fault != Clone)
 		if err != nil {
-			return fault.Wrap(err, fault.Internal, "witness", "what a service's witnesses say cannot be read")
+			return fault.Wrap(err, fault.Internal, codeWitness, "what a service's witnesses say cannot be read")
 		}
 		r.rep.Releases += k.n
 		r.rep.Violations = append(r.rep.Violations, append(wrong, said...)...)
@@ -348,7 +349,7 @@ func (r *run) doctor(ctx context.Context) error {
 		}
 	}
 	if found == 0 {
-		return fault.Wrap(err, fault.Internal, "doctor", "souk doctor --invariants says nothing")
+		return fault.Wrap(err, fault.Internal, codeDoctor, "souk doctor --invariants says nothing")
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func newWitness(dir string) (witness, error) {
 		err = os.Chmod(d, 0o711)
 	}
 	if err != nil {
-		return w, fault.Wrap(err, fault.Internal, "witness", "the witnesses have no directory")
+		return w, fault.Wrap(err, fault.Internal, codeWitness, "the witnesses have no directory")
 	}
 	return w, nil
 }
@@ -167,7 +167,7 @@ func (r *run) outside(ctx context.Context, ops []history.Op) error {
 	more, errInside := r.inside.sentences(!r.forgot)
 	said = append(said, more...)
 	if err = errors.Join(err, errInside); err != nil {
-		return fault.Wrap(err, fault.Internal, "witness", "what the witnesses say cannot be read")
+		return fault.Wrap(err, fault.Internal, codeWitness, "what the witnesses say cannot be read")
 	}
 	until, cancel := context.WithTimeout(ctx, agreeIn)
 	defer cancel()

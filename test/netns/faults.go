@@ -107,7 +107,7 @@ func (h *Host) apply() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(b.String())
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fault.Wrap(err, fault.Internal, "nft", "the rules of host %s: %s", h.Name,
+			return fault.Wrap(err, fault.Internal, codeNft, "the rules of host %s: %s", h.Name,
 				strings.TrimSpace(string(out)))
 		}
 		return nil
@@ -136,10 +136,10 @@ func (h *Host) newDelayer(d time.Duration) (*delayer, error) {
 			WriteTimeout: time.Second},
 	)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "nfqueue", "the kernel gives no queue on host %s", h.Name)
+		return nil, fault.Wrap(err, fault.Internal, codeNfqueue, "the kernel gives no queue on host %s", h.Name)
 	}
 	if err := q.SetOption(netlink.NoENOBUFS, true); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "nfqueue", "the queue of host %s cannot be made lossy", h.Name)
+		return nil, fault.Wrap(err, fault.Internal, codeNfqueue, "the queue of host %s cannot be made lossy", h.Name)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &delayer{queue: q, stop: cancel, waiting: make(chan late, maxLate), done: make(chan struct{})}
@@ -149,7 +149,7 @@ func (h *Host) newDelayer(d time.Duration) (*delayer, error) {
 	}
 	if err := q.RegisterWithErrorFunc(ctx, take, func(error) int { return 0 }); err != nil {
 		cancel()
-		return nil, fault.Wrap(err, fault.Internal, "nfqueue", "nobody can be had for the queue of host %s", h.Name)
+		return nil, fault.Wrap(err, fault.Internal, codeNfqueue, "nobody can be had for the queue of host %s", h.Name)
 	}
 	go l.release(ctx)
 	return l, nil

@@ -34,7 +34,7 @@ type Host struct {
 // New makes n hosts, at most 200, named h1 to hn. The program must be Inside, and does it once.
 func New(n int) (Hosts, error) {
 	if !Inside() || n < 1 || n > 200 {
-		return nil, fault.New(fault.Precondition, "netns",
+		return nil, fault.New(fault.Precondition, codeNetns,
 			"hosts are made by a program that netns.Main runs, 1 to 200 of them; it lacks %s", Lacks())
 	}
 	if err := command("ip", "link", "set", "lo", "up"); err != nil {
@@ -69,7 +69,7 @@ func newHost(number int) (*Host, error) {
 		made <- err
 	}()
 	if err := <-made; err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "netns", "a network namespace cannot be made")
+		return nil, fault.Wrap(err, fault.Internal, codeNetns, "a network namespace cannot be made")
 	}
 	near, ns := "v"+h.Name, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.ns.Fd())
 	for _, argv := range [][]string{
@@ -96,7 +96,7 @@ func newHost(number int) (*Host, error) {
 func command(argv ...string) error {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "netns", "%s: %s", strings.Join(argv, " "),
+		return fault.Wrap(err, fault.Internal, codeNetns, "%s: %s", strings.Join(argv, " "),
 			strings.TrimSpace(string(out)))
 	}
 	return nil

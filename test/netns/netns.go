@@ -160,7 +160,7 @@ func AnotherBoot(file string, argv ...string) ([]string, error) {
 		err = os.WriteFile(file, raw, 0o600)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "boot_id", "another boot id cannot be written to %s", file)
+		return nil, fault.Wrap(err, fault.Internal, codeBootID, "another boot id cannot be written to %s", file)
 	}
 	// the kernel mounts nothing over a file that was removed, as ours is
 	script := `umount ` + bootID + ` && mount --bind "$0" ` + bootID + ` && exec "$@"`
@@ -174,7 +174,7 @@ func NewBoot() error {
 		err = os.WriteFile(bootID, raw, 0o600) // in place: it is mounted
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "boot_id", "the boot id cannot be made another")
+		return fault.Wrap(err, fault.Internal, codeBootID, "the boot id cannot be made another")
 	}
 	return nil
 }

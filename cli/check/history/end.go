@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 )
 
 // Machine is what a history says of one machine in the end.
@@ -43,7 +44,7 @@ func End(ops []Op) []Machine {
 	for _, o := range ops {
 		if m := all[o.Machine]; o.Kind == Destroy && m != nil {
 			m.Must, m.MustNot = false, o.Outcome == Yes
-			if o.Outcome == No && o.Code == "machine_not_found" {
+			if o.Outcome == No && o.Code == fault.CodeMachineNotFound {
 				m.MustNot = true
 			}
 		}

@@ -98,7 +98,7 @@ const maxLine = 1 << 16
 func Read(path string) (ops []Op, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "history", "the history %s cannot be read", path)
+		return nil, fault.Wrap(err, fault.Invalid, fault.CodeHistory, "the history %s cannot be read", path)
 	}
 	defer f.Close()
 	sc := bufio.NewScanner(f)
@@ -106,14 +106,14 @@ func Read(path string) (ops []Op, err error) {
 	for n := 1; sc.Scan(); n++ {
 		var o Op
 		if err := json.Unmarshal(sc.Bytes(), &o); err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "history",
+			return nil, fault.Wrap(err, fault.Invalid, fault.CodeHistory,
 				"line %d of the history %s is no call with its answer", n,
 				path)
 		}
 		ops = append(ops, o)
 	}
 	if err := sc.Err(); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "history", "the history %s cannot be read", path)
+		return nil, fault.Wrap(err, fault.Invalid, fault.CodeHistory, "the history %s cannot be read", path)
 	}
 	return ops, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -222,7 +223,7 @@ func capacityModel(slots int) porcupine.Model {
 			case o.Outcome != Yes && !frees:
 				_, redeems := held[o.Token]
 				return !(o.Kind == Create && o.Outcome == No && redeems && o.Return < held[o.Token] &&
-					o.Code == "no_capacity"), st
+					o.Code == fault.CodeNoCapacity), st
 			case o.Kind == Create:
 				delete(held, o.Token)
 				st.add(o.Machine)

@@ -11,6 +11,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// codeFlow says that the network of flows is wrong.
+const codeFlow fault.Code = "flow"
+
 // Class is how a task behaves beside others (Firmament's, after the animals of Xie and Loh).
 type Class uint8
 
@@ -77,5 +80,5 @@ func (d Data) Moved() int64 {
 func Wait(seconds float64) int64 { return int64(math.Round(waitFactor * seconds)) }
 
 func invalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "flow", format, args...)
+	return fault.New(fault.Invalid, codeFlow, format, args...)
 }

@@ -20,7 +20,7 @@ func (g *Graph) SetCost(a Arc, cost int64) error {
 		return noArc(a)
 	}
 	if cost < -MaxCost || cost > MaxCost {
-		return invalid("flow_arc_cost", "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
+		return invalid(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	}
 	e := g.forward(a)
 	g.base += int64(g.arcs[a].lower) * (cost - int64(e.cost))
@@ -36,7 +36,7 @@ func (g *Graph) SetUpper(a Arc, upper int64) error {
 	}
 	low := int64(g.arcs[a].lower)
 	if upper < low || upper > MaxCapacity {
-		return invalid("flow_arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+		return invalid(codeFlowArcBounds, "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
 			MaxCapacity, low, upper)
 	}
 	if over := int64(g.forward(a).back) - (upper - low); over > 0 {
@@ -123,6 +123,6 @@ func (g *Graph) OutArcs(n Node) func(yield func(Arc) bool) {
 	}
 }
 
-func noArc(a Arc) error { return invalid("flow_no_arc", "The graph has no arc %d.", a) }
+func noArc(a Arc) error { return invalid(codeFlowNoArc, "The graph has no arc %d.", a) }
 
-func noNode(n Node) error { return invalid("flow_no_node", "The graph has no node %d.", n) }
+func noNode(n Node) error { return invalid(codeFlowNoNode, "The graph has no node %d.", n) }

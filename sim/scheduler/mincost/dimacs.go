@@ -16,12 +16,12 @@ func ReadDIMACS(r io.Reader) (*Graph, error) {
 	for in.Scan() {
 		d.lines++
 		if err := d.line(strings.Fields(in.Text())); err != nil {
-			return nil, invalid("flow_dimacs", "Line %d of the flow graph: %v.", d.lines,
+			return nil, invalid(codeFlowDimacs, "Line %d of the flow graph: %v.", d.lines,
 				strings.TrimSuffix(err.Error(), "."))
 		}
 	}
 	if err := in.Err(); err != nil {
-		return nil, invalid("flow_dimacs", "The flow graph cannot be read after line %d: %v.", d.lines, err)
+		return nil, invalid(codeFlowDimacs, "The flow graph cannot be read after line %d: %v.", d.lines, err)
 	}
 	return d.graph()
 }
@@ -53,22 +53,22 @@ func (d *dimacs) line(f []string) error {
 	case f[0] == "p":
 		return d.problem(f)
 	case !d.begun:
-		return invalid("flow_dimacs", "the problem line comes first")
+		return invalid(codeFlowDimacs, "the problem line comes first")
 	case f[0] == "n":
 		x := stated{line: d.lines}
 		if x.n, err = numbers(f[1:], 2); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes) {
-			err = invalid("flow_dimacs", "there is no node %d", x.n[0])
+			err = invalid(codeFlowDimacs, "there is no node %d", x.n[0])
 		}
 		d.supplies = append(d.supplies, x)
 	case f[0] == "a":
 		x := stated{line: d.lines}
 		x.n, err = numbers(f[1:], 5)
 		if err == nil && (min(x.n[0], x.n[1]) < 1 || max(x.n[0], x.n[1]) > d.nodes) {
-			err = invalid("flow_dimacs", "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
+			err = invalid(codeFlowDimacs, "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
 		}
 		d.edges = append(d.edges, x)
 	default:
-		err = invalid("flow_dimacs", "a line starts with c, p, n or a, and this one with %.20q", f[0])
+		err = invalid(codeFlowDimacs, "a line starts with c, p, n or a, and this one with %.20q", f[0])
 	}
 	return err
 }
@@ -76,13 +76,13 @@ func (d *dimacs) line(f []string) error {
 // graph makes the network of a file that was read.
 func (d *dimacs) graph() (*Graph, error) {
 	if !d.begun {
-		return nil, invalid("flow_dimacs", "The flow graph has no problem line (p min NODES ARCS).")
+		return nil, invalid(codeFlowDimacs, "The flow graph has no problem line (p min NODES ARCS).")
 	}
 	if int64(len(d.edges)) != d.arcs {
-		return nil, invalid("flow_dimacs", "The flow graph announces %d arcs and has %d.", d.arcs, len(d.edges))
+		return nil, invalid(codeFlowDimacs, "The flow graph announces %d arcs and has %d.", d.arcs, len(d.edges))
 	}
 	if most := freeNodes + 2*d.arcs + int64(len(d.supplies)); d.nodes > most {
-		return nil, invalid("flow_dimacs",
+		return nil, invalid(codeFlowDimacs,
 			"The flow graph announces %d nodes, of which its lines are about %d at most.",
 			d.nodes, most-freeNodes)
 	}
@@ -91,7 +91,7 @@ func (d *dimacs) graph() (*Graph, error) {
 		g.AddNode(0)
 	}
 	wrong := func(x stated, err error) error {
-		return invalid("flow_dimacs", "Line %d of the flow graph: %v.", x.line, strings.TrimSuffix(err.Error(), "."))
+		return invalid(codeFlowDimacs, "Line %d of the flow graph: %v.", x.line, strings.TrimSuffix(err.Error(), "."))
 	}
 	for _, x := range d.supplies {
 		if err := g.SetSupply(Node(x.n[0]-1), x.n[1]); err != nil {
@@ -110,12 +110,12 @@ func (d *dimacs) graph() (*Graph, error) {
 func numbers(f []string, want int) ([5]int64, error) {
 	var out [5]int64
 	if len(f) != want {
-		return out, invalid("flow_dimacs", "%d numbers were wanted, and %d are there", want, len(f))
+		return out, invalid(codeFlowDimacs, "%d numbers were wanted, and %d are there", want, len(f))
 	}
 	for i, s := range f {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < -1<<40 || n > 1<<40 {
-			return out, invalid("flow_dimacs", "%.40q is not an integer of a size that can be handled", s)
+			return out, invalid(codeFlowDimacs, "%.40q is not an integer of a size that can be handled", s)
 		}
 		out[i] = n
 	}
@@ -124,17 +124,17 @@ func numbers(f []string, want int) ([5]int64, error) {
 
 func (d *dimacs) problem(f []string) error {
 	if d.begun {
-		return invalid("flow_dimacs", "there is a second problem line")
+		return invalid(codeFlowDimacs, "there is a second problem line")
 	}
 	if len(f) < 2 || f[1] != "min" {
-		return invalid("flow_dimacs", "only min problems can be read")
+		return invalid(codeFlowDimacs, "only min problems can be read")
 	}
 	n, err := numbers(f[2:], 2)
 	if err != nil {
 		return err
 	}
 	if n[0] < 0 || n[0] > MaxNodes || n[1] < 0 || n[1] > MaxArcs {
-		return invalid("flow_dimacs", "%d nodes and %d arcs are more than can be handled", n[0], n[1])
+		return invalid(codeFlowDimacs, "%d nodes and %d arcs are more than can be handled", n[0], n[1])
 	}
 	d.begun, d.nodes, d.arcs = true, n[0], n[1]
 	return nil

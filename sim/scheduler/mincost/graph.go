@@ -202,14 +202,14 @@ func (g *Graph) AddArc(from, to Node, lower, upper, cost int64) (Arc, error) {
 func (g *Graph) checkArc(from, to Node, lower, upper, cost int64) error {
 	switch {
 	case !g.nodeOK(from) || !g.nodeOK(to) || from == to:
-		return invalid("flow_arc_ends", "An arc needs two different nodes of the graph, and got %d and %d.", from, to)
+		return invalid(codeFlowArcEnds, "An arc needs two different nodes of the graph, and got %d and %d.", from, to)
 	case lower < 0 || upper < lower || upper > MaxCapacity:
-		return invalid("flow_arc_bounds", "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+		return invalid(codeFlowArcBounds, "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
 			MaxCapacity, lower, upper)
 	case cost < -MaxCost || cost > MaxCost:
-		return invalid("flow_arc_cost", "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
+		return invalid(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	case len(g.arcs) >= MaxArcs || len(g.hot) >= MaxNodes:
-		return invalid("flow_too_large", "The graph is larger than %d nodes or %d arcs.", MaxNodes, MaxArcs)
+		return invalid(codeFlowTooLarge, "The graph is larger than %d nodes or %d arcs.", MaxNodes, MaxArcs)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (g *Graph) Solve() (Result, error) {
 		sum += g.cold[i].supply
 	}
 	if sum != 0 {
-		return Result{}, invalid("flow_unbalanced", "The supplies must sum to zero, and sum to %d.", sum)
+		return Result{}, invalid(codeFlowUnbalanced, "The supplies must sum to zero, and sum to %d.", sum)
 	}
 	skip, pause := 0, 1 // rounds without searches from one source
 	if g.price() {
@@ -46,7 +46,7 @@ func (g *Graph) Solve() (Result, error) {
 		g.stats.Searches++
 		reach := g.searchAll(left)
 		if reach < 0 {
-			return Result{}, fault.New(fault.Exhausted, "flow_infeasible",
+			return Result{}, fault.New(fault.Exhausted, codeFlowInfeasible,
 				"no flow meets every supply: %d units have nowhere to go", left)
 		}
 		for _, s := range g.sources {
@@ -324,13 +324,13 @@ func (g *Graph) Verify() error {
 		net[at.to] += g.Flow(Arc(a))
 		rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price
 		if e.res < 0 || e.back < 0 || e.res > 0 && rc < 0 || e.back > 0 && rc > 0 {
-			return fault.New(fault.Internal, "flow_not_optimal", "arc %d has reduced cost %d with flow %d", a, rc,
+			return fault.New(fault.Internal, codeFlowNotOptimal, "arc %d has reduced cost %d with flow %d", a, rc,
 				g.Flow(Arc(a)))
 		}
 	}
 	for n := range net {
 		if c := &g.cold[n]; !c.gone && net[n]+c.supply != 0 {
-			return fault.New(fault.Internal, "flow_not_conserved", "node %d keeps %d units", n, net[n]+c.supply)
+			return fault.New(fault.Internal, codeFlowNotConserved, "node %d keeps %d units", n, net[n]+c.supply)
 		}
 	}
 	return nil
