@@ -74,7 +74,7 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 	case name == "":
 		name = in.AppName
 	case in.AppName != "" && in.AppName != name:
-		return fault.New(fault.Invalid, "app_name",
+		return fault.New(fault.Invalid, fault.CodeAppName,
 			"name is %q and app_name is %q; send one of them", clip(name, 80), clip(in.AppName, 80))
 	}
 	app, err := a.catalog.CreateApp(name, in.Org, in.Network, in.Role)

@@ -55,7 +55,7 @@ func (b *handlersBody) end(w http.ResponseWriter) {
 func bothWays(w http.ResponseWriter, r *http.Request) error {
 	err := http.NewResponseController(w).EnableFullDuplex()
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fault.Wrap(err, fault.Internal, "duplex", "this connection cannot carry both directions at once")
+		return fault.Wrap(err, fault.Internal, codeDuplex, "this connection cannot carry both directions at once")
 	}
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")

@@ -59,7 +59,7 @@ func (l *lines) open() error {
 func (l *lines) send(v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "stream", "a line could not be written as JSON")
+		return fault.Wrap(err, fault.Internal, codeStream, "a line could not be written as JSON")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,9 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if hold && !may(r, api.Route{Op: api.StartMachine, Verb: api.VerbOperate, Kind: api.KindMachine}) {
-		return fault.New(fault.Denied, "role", "hold has the machine's program wait, so it takes a token that may "+
-			"change machines, of the role %s: leave it out to read", api.RoleOperator)
+		return fault.New(fault.Denied, fault.CodeRole,
+			"hold has the machine's program wait, so it takes a token that may "+
+				"change machines, of the role %s: leave it out to read", api.RoleOperator)
 	}
 	f, err := a.directory.named(r)
 	if err != nil {
@@ -269,15 +270,16 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	var order api.ExecCommand
 	line, err := bufio.NewReaderSize(io.LimitReader(oneByte{r}, MaxBody), 1).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return order, fault.Wrap(err, fault.Invalid, "body",
+		return order, fault.Wrap(err, fault.Invalid, machine.CodeBody,
 			"the first line could not be read; send {\"command\": [...]}")
 	}
 	if len(line) >= MaxBody {
-		return order, fault.New(fault.Invalid, "too_large", "the first line is longer than %d bytes; send less",
+		return order, fault.New(fault.Invalid, fault.CodeTooLarge, "the first line is longer than %d bytes; send less",
 			MaxBody)
 	}
 	if line = bytes.TrimSpace(line); len(line) == 0 {
-		return order, fault.New(fault.Invalid, "body", "the body is empty; its first line is {\"command\": [...]}")
+		return order, fault.New(fault.Invalid, machine.CodeBody,
+			"the body is empty; its first line is {\"command\": [...]}")
 	}
 	if err := decode(line, &order); err != nil {
 		return order, err
@@ -291,13 +293,13 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	}
 	if order.Attach {
 		if order.Terminal == nil || len(order.Command) > 0 {
-			return order, fault.New(fault.Invalid, "attach",
+			return order, fault.New(fault.Invalid, runtime.CodeAttach,
 				"attach shows the terminal of the machine's own program; send a terminal with it, and no command")
 		}
 		return order, nil
 	}
 	if len(order.Command) == 0 {
-		return order, fault.New(fault.Invalid, "command",
+		return order, fault.New(fault.Invalid, codeCommand,
 			"no command was named; the first line is {\"command\": [\"sh\"]}")
 	}
 	return order, nil
@@ -378,7 +380,7 @@ func readLine(from *bufio.Reader) ([]byte, error) {
 		case err == nil:
 			return line, nil
 		case len(line) > maxInput:
-			return nil, fault.New(fault.Invalid, "too_large",
+			return nil, fault.New(fault.Invalid, fault.CodeTooLarge,
 				"a line of what is typed is longer than %d bytes; send less", maxInput)
 		case err != bufio.ErrBufferFull: //nolint:errorlint // bufio gives it bare
 			return nil, err

@@ -44,7 +44,7 @@ func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) err
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > decisionlog.MaxFound {
-			return fault.New(fault.Invalid, "limit",
+			return fault.New(fault.Invalid, codeLimit,
 				"limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clip(text, 40))
 		}
 		q.Limit = n
@@ -74,7 +74,7 @@ func sinceText(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return t, fault.New(fault.Invalid, "since",
+		return t, fault.New(fault.Invalid, codeSince,
 			"since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clip(text, 40))
 	}
 	return t, nil
@@ -125,9 +125,10 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 			return found.Damage
 		}
 		if a.others() {
-			return fault.New(fault.NotFound, "decision", "no decision has the id %s here; %s", clip(id, 40), elsewhere)
+			return fault.New(fault.NotFound, codeDecision,
+				"no decision has the id %s here; %s", clip(id, 40), elsewhere)
 		}
-		return fault.New(fault.NotFound, "decision",
+		return fault.New(fault.NotFound, codeDecision,
 			"no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
 	}
 	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0],
@@ -156,7 +157,7 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("decision"); text != "" {
 		var err error
 		if number, err = strconv.Atoi(text); err != nil || number < 1 {
-			return fault.New(fault.Invalid, "decision", "decision is a number from 1, not %q", clip(text, 40))
+			return fault.New(fault.Invalid, codeDecision, "decision is a number from 1, not %q", clip(text, 40))
 		}
 	}
 	f, missing := a.directory.named(r)
@@ -222,7 +223,7 @@ func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) 
 			Worker: d.Winner})
 	}
 	if number > n {
-		return fault.New(fault.NotFound, "decision",
+		return fault.New(fault.NotFound, codeDecision,
 			"the log has %d decisions about machine %s; give a number from 1 to %d", n, e.Machine, n)
 	}
 	if n == 0 {

@@ -68,7 +68,7 @@ func (d *directory) workerOf(r *http.Request) (Worker, error) {
 }
 
 func noWorker(id string) error {
-	return fault.New(fault.NotFound, "worker_not_found", "there is no worker %s; see %s", clip(id, 80),
+	return fault.New(fault.NotFound, fault.CodeWorkerNotFound, "there is no worker %s; see %s", clip(id, 80),
 		api.ListWorkers)
 }
 

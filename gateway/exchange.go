@@ -38,10 +38,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return raw, nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fault.New(fault.Invalid, "too_large",
+		return nil, fault.New(fault.Invalid, fault.CodeTooLarge,
 			"the body is larger than %d bytes, the most that is read; send less", MaxBody)
 	}
-	return nil, fault.Wrap(err, fault.Invalid, "body", "the body could not be read to its end; send it again")
+	return nil, fault.Wrap(err, fault.Invalid, machine.CodeBody, "the body could not be read to its end; send it again")
 }
 
 // readJSON reads a body into v, strictly. An empty body leaves v as it is when optional, else it is refused.
@@ -54,7 +54,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, optional bool) erro
 		if optional {
 			return nil
 		}
-		return fault.New(fault.Invalid, "body", "the body is empty; a JSON object is wanted")
+		return fault.New(fault.Invalid, machine.CodeBody, "the body is empty; a JSON object is wanted")
 	}
 	return decode(raw, v)
 }
@@ -67,7 +67,7 @@ func decode(raw []byte, v any) error {
 		return jsonFault(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fault.New(fault.Invalid, "json", "there is more behind the JSON object; send one object only")
+		return fault.New(fault.Invalid, machine.CodeJSON, "there is more behind the JSON object; send one object only")
 	}
 	return nil
 }
@@ -77,23 +77,23 @@ func jsonFault(err error) error {
 		return f // of a type that reads itself
 	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fault.New(fault.Invalid, "json", "the body is not JSON: %v at byte %d", e, e.Offset)
+		return fault.New(fault.Invalid, machine.CodeJSON, "the body is not JSON: %v at byte %d", e, e.Offset)
 	}
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		field := e.Field
 		if field == "" {
 			field = "the body"
 		}
-		return fault.New(fault.Invalid, "json_type",
+		return fault.New(fault.Invalid, codeJSONType,
 			"%s is a JSON %s where %s is wanted", field, e.Value, kindName(e.Type.Kind().String()))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return fault.New(fault.Invalid, "json_field", "there is no field %s; take it out or mend its name", name)
+		return fault.New(fault.Invalid, codeJSONField, "there is no field %s; take it out or mend its name", name)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.New(fault.Invalid, "json", "the JSON breaks off before its end; send it whole")
+		return fault.New(fault.Invalid, machine.CodeJSON, "the JSON breaks off before its end; send it whole")
 	}
-	return fault.Wrap(err, fault.Invalid, "json", "the body cannot be read as JSON")
+	return fault.Wrap(err, fault.Invalid, machine.CodeJSON, "the body cannot be read as JSON")
 }
 
 func kindName(kind string) string {
@@ -124,7 +124,7 @@ func queryBool(r *http.Request, name string) (bool, error) {
 	}
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, fault.New(fault.Invalid, "query", "%s=%q is neither true nor false", name, clip(s, 40))
+		return false, fault.New(fault.Invalid, codeQuery, "%s=%q is neither true nor false", name, clip(s, 40))
 	}
 	return b, nil
 }
@@ -137,7 +137,8 @@ func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < low || n > high {
-		return 0, fault.New(fault.Invalid, "query", "%s=%q is not a whole number from %d to %d", name, clip(s, 40), low,
+		return 0, fault.New(fault.Invalid, codeQuery,
+			"%s=%q is not a whole number from %d to %d", name, clip(s, 40), low,
 			high)
 	}
 	return n, nil
@@ -163,7 +164,7 @@ func queryDuration(r *http.Request, name string, max time.Duration) (time.Durati
 		d, err = time.Duration(n)*time.Second, nil
 	}
 	if err != nil || d < 0 || d > max {
-		return 0, fault.New(fault.Invalid, "query",
+		return 0, fault.New(fault.Invalid, codeQuery,
 			"%s=%q is not a duration from 0 to %v; write it as \"10s\"", name, clip(s, 40), max)
 	}
 	return d, nil
@@ -175,21 +176,21 @@ func queryDuration(r *http.Request, name string, max time.Duration) (time.Durati
 // answer may have done is known only to who asks.
 func statusOf(e *fault.Error) (int, string) {
 	switch e.Code { // the cases in which the Machines API is narrower than a kind
-	case "unauthenticated", "token_ended", "token_revoked", "token_removed":
+	case fault.CodeUnauthenticated, api.CodeTokenEnded, api.CodeTokenRevoked, api.CodeTokenRemoved:
 		return http.StatusUnauthorized, ""
-	case "app_name_taken":
+	case fault.CodeAppNameInUse:
 		return http.StatusUnprocessableEntity, "name_taken"
-	case "idempotency_key", "image_unknown": // 404 would say that the app or the machine is not there
+	case fault.CodeIdempotencyKey, fault.CodeImageUnknown: // 404 would say that the app or the machine is not there
 		return http.StatusUnprocessableEntity, ""
 	case machine.CodeLaunchFailed:
 		if e.Kind == fault.NotFound {
 			return http.StatusUnprocessableEntity, ""
 		}
-	case "too_large":
+	case fault.CodeTooLarge:
 		return http.StatusRequestEntityTooLarge, ""
-	case "method":
+	case fault.CodeMethod:
 		return http.StatusMethodNotAllowed, ""
-	case "busy", "too_many_keys":
+	case fault.CodeBusy, fault.CodeTooManyKeys:
 		if e.Kind != fault.Conflict {
 			return http.StatusTooManyRequests, ""
 		}
@@ -225,7 +226,7 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 		// not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
 		return http.StatusForbidden, ""
 	}
-	if e.Code == "no_volume_capacity" || e.Code == api.CodeVolumeNeverFits {
+	if e.Code == api.CodeNoVolumeCapacity || e.Code == api.CodeVolumeNeverFits {
 		return http.StatusConflict, ""
 	}
 	return http.StatusUnprocessableEntity, "insufficient_capacity"
@@ -281,7 +282,7 @@ func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
 // asFault is fault.As that knows a context's end.
 func asFault(err error) *fault.Error {
 	if _, ours := errors.AsType[*fault.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
-		return fault.Wrap(err, fault.Timeout, "deadline",
+		return fault.Wrap(err, fault.Timeout, fault.CodeDeadline,
 			"it took too long; look at the state and ask again")
 	}
 	return fault.As(err)

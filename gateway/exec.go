@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
@@ -31,16 +32,16 @@ const (
 func argvOf(b api.ExecRequest) ([]string, error) {
 	switch {
 	case b.Container != "":
-		return nil, fault.New(fault.Unimplemented, "container",
+		return nil, fault.New(fault.Unimplemented, runtime.CodeContainer,
 			"a machine of souk has no containers inside; leave container out")
 	case b.Cmd != "" && len(b.Command) > 0:
-		return nil, fault.New(fault.Invalid, "command", "both cmd and command were sent; send one")
+		return nil, fault.New(fault.Invalid, codeCommand, "both cmd and command were sent; send one")
 	case len(b.Command) > 0:
 		return b.Command, nil
 	}
 	argv, err := shellWords(b.Cmd)
 	if err == nil && len(argv) == 0 {
-		err = fault.New(fault.Invalid, "command",
+		err = fault.New(fault.Invalid, codeCommand,
 			"no command was named; send {\"cmd\": \"ls -l\"} or {\"command\": [\"ls\", \"-l\"]}")
 	}
 	return argv, err
@@ -62,11 +63,11 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 		in.Timeout = defaultExec
 	}
 	if in.Timeout < 0 || in.Timeout > maxExecTimeout {
-		return fault.New(fault.Invalid, "timeout",
+		return fault.New(fault.Invalid, lifecycle.CodeTimeout,
 			"a command may take from 1 to %d seconds, not %d", maxExecTimeout, in.Timeout)
 	}
 	if in.Machine != "" && in.Machine != id {
-		return fault.New(fault.Invalid, "id",
+		return fault.New(fault.Invalid, fault.CodeID,
 			"the body names machine %s and the path %s; send the path's, or none", clip(in.Machine, 40), id)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(in.Timeout)*time.Second)
@@ -151,7 +152,7 @@ func shellWords(line string) ([]string, error) {
 		}
 	}
 	if quote != 0 || escaped {
-		return nil, fault.New(fault.Invalid, "command",
+		return nil, fault.New(fault.Invalid, codeCommand,
 			"cmd ends inside a quotation; close it, or send command as a list")
 	}
 	if inWord {
@@ -164,12 +165,13 @@ func shellWords(line string) ([]string, error) {
 func filePath(r *http.Request) (string, error) {
 	p := r.URL.Query().Get("path")
 	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4096 {
-		return "", fault.New(fault.Invalid, "path",
+		return "", fault.New(fault.Invalid, fault.CodePath,
 			"path= must name a file or a directory of the machine, in at most 4096 bytes")
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", fault.New(fault.Invalid, "path", "path=%q leaves the machine; name a path without \"..\"",
+			return "", fault.New(fault.Invalid, fault.CodePath,
+				"path=%q leaves the machine; name a path without \"..\"",
 				clip(p, 80))
 		}
 	}
@@ -233,7 +235,7 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 {
-		return fault.New(fault.Invalid, "port", "a port is 1 to 65535, not %q", clip(r.PathValue("port"), 20))
+		return fault.New(fault.Invalid, machine.CodePort, "a port is 1 to 65535, not %q", clip(r.PathValue("port"), 20))
 	}
 	if err := bothWays(w, r); err != nil {
 		return err
@@ -301,7 +303,7 @@ func processOrder(by, order string) (func(a, b machine.Process) int, error) {
 	case "directory":
 		less = func(a, b machine.Process) int { return cmp.Compare(a.Directory, b.Directory) }
 	default:
-		return nil, fault.New(fault.Invalid, "query",
+		return nil, fault.New(fault.Invalid, codeQuery,
 			"processes are sorted by pid, stime, rtime, cpu, rss, command or directory, not %q", clip(by, 40))
 	}
 	switch {
@@ -310,7 +312,7 @@ func processOrder(by, order string) (func(a, b machine.Process) int, error) {
 	case order == "desc":
 		return func(a, b machine.Process) int { return less(b, a) }, nil
 	}
-	return nil, fault.New(fault.Invalid, "query", "order is asc or desc, not %q", clip(order, 40))
+	return nil, fault.New(fault.Invalid, codeQuery, "order is asc or desc, not %q", clip(order, 40))
 }
 
 func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error {

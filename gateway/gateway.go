@@ -100,10 +100,10 @@ type Gateway struct {
 func New(o Options) (*Gateway, error) {
 	switch {
 	case o.Directory == nil || o.Catalog == nil || o.Broker == nil || o.Claims == nil:
-		return nil, fault.New(fault.Internal, "options",
+		return nil, fault.New(fault.Internal, codeOptions,
 			"a gateway needs a Directory, a Catalog, a Broker and its Claims")
 	case o.Token == "" && o.Tokens == nil:
-		return nil, fault.New(fault.Invalid, "token",
+		return nil, fault.New(fault.Invalid, fault.CodeToken,
 			"a gateway needs a token: without one anybody could run programs here")
 	}
 	o.fill()

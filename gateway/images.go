@@ -85,7 +85,7 @@ func checkImage(name string) error {
 		return err
 	}
 	if machine.IsHostImage(name) {
-		return fault.New(fault.Invalid, "image",
+		return fault.New(fault.Invalid, machine.CodeImage,
 			"%s is no image: it means the files of the host itself, which every worker has", machine.HostImage)
 	}
 	return nil
@@ -125,11 +125,11 @@ func (a *imagesAPI) removeImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if (image != "") == unused {
-		return fault.New(fault.Invalid, "query",
+		return fault.New(fault.Invalid, codeQuery,
 			"say image=NAME for one image, or unused=true for all that nothing needs, and not both")
 	}
 	if len(image) > maxImageName {
-		return fault.New(fault.Invalid, "query", "the name of an image has at most %d bytes", maxImageName)
+		return fault.New(fault.Invalid, codeQuery, "the name of an image has at most %d bytes", maxImageName)
 	}
 	k, err := a.directory.workerOf(r)
 	if err != nil {

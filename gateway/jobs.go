@@ -12,7 +12,6 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/jobs"
-	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -71,7 +70,7 @@ func (a *jobsAPI) handlers() handlers {
 // buyer gives the buyer of tasks, or says that there is none.
 func (a *jobsAPI) buyer() (Jobs, error) {
 	if a.jobs == nil {
-		return nil, fault.New(fault.Unimplemented, "jobs", "this gateway takes no jobs; ask one that does")
+		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this gateway takes no jobs; ask one that does")
 	}
 	return a.jobs, nil
 }
@@ -104,7 +103,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if n.ID == "" {
 		var random [8]byte
 		if _, err := io.ReadFull(a.rand, random[:]); err != nil {
-			return fault.Wrap(err, fault.Internal, "random", "no id could be drawn for the job")
+			return fault.Wrap(err, fault.Internal, codeRandom, "no id could be drawn for the job")
 		}
 		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
 	}
@@ -135,7 +134,7 @@ func (a *jobsAPI) means(spec *jobs.Spec) error {
 func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 	view := a.directory.View()
 	if len(view.Workers) == 0 {
-		return fault.New(fault.Unavailable, "no_worker",
+		return fault.New(fault.Unavailable, codeNoWorker,
 			"no worker answers, so whether a task of this job could ever run is not known; try again when one does")
 	}
 	var why []string
@@ -146,7 +145,7 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 		}
 		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
 	}
-	e := fault.New(fault.Exhausted, market.CodeNeverFits,
+	e := fault.New(fault.Exhausted, fault.CodeNeverFits,
 		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or "+
 			"add a larger worker",
 		strings.Join(why[:min(len(why), 3)], "; "))
@@ -267,7 +266,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	var index int
 	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil ||
 		fmt.Sprint(index) != r.PathValue("index") {
-		return fault.New(fault.Invalid, "index", "%q is no index of a task; write a number",
+		return fault.New(fault.Invalid, codeIndex, "%q is no index of a task; write a number",
 			clip(r.PathValue("index"), 40))
 	}
 	tail, err := queryTail(r)

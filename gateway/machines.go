@@ -106,7 +106,7 @@ func whole(all []find.Listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "list_size", "the app's %d machines are more than %d MiB together, the most of "+
+	return fault.New(fault.Invalid, codeListSize, "the app's %d machines are more than %d MiB together, the most of "+
 		"one answer; ask for summary=true, or for pages with limit and cursor: each names the next in %s", len(all),
 		most>>20, api.NextCursorHeader)
 }
@@ -266,7 +266,7 @@ func drawnAt(age string) (t time.Time, err error) {
 	}
 	s, err := strconv.ParseFloat(age, 64)
 	if err != nil || !(s >= 0 && s <= maxKeyAge.Seconds()) {
-		return t, fault.New(fault.Invalid, "key_age", "%s is how many seconds ago the key was drawn, 0 to %d, not %q",
+		return t, fault.New(fault.Invalid, codeKeyAge, "%s is how many seconds ago the key was drawn, 0 to %d, not %q",
 			api.KeyAgeHeader, int(maxKeyAge.Seconds()), clip(age, 40))
 	}
 	return time.Now().Add(-time.Duration(s * float64(time.Second))), nil
@@ -320,7 +320,7 @@ func (a *metadataAPI) setMetadataKey(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	if in.Value == nil {
-		return fault.New(fault.Invalid, "value", "no value was sent; send {\"value\": \"...\"}, or DELETE the key")
+		return fault.New(fault.Invalid, codeValue, "no value was sent; send {\"value\": \"...\"}, or DELETE the key")
 	}
 	return a.changeMetadata(w, r, map[string]*string{r.PathValue("key"): in.Value}, false)
 }
@@ -344,7 +344,7 @@ func (a *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error 
 	}
 	for k, v := range in {
 		if v == nil {
-			return fault.New(fault.Invalid, "value", "the key %q has no value; in a whole map every key has one",
+			return fault.New(fault.Invalid, codeValue, "the key %q has no value; in a whole map every key has one",
 				clip(k, 80))
 		}
 	}

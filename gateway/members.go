@@ -127,7 +127,7 @@ func (a *membersAPI) member() (Cluster, error) {
 }
 
 func noMember() error {
-	return fault.New(fault.Precondition, "alone",
+	return fault.New(fault.Precondition, codeAlone,
 		"this souk is alone and no member of a cluster; \"souk init\" makes one")
 }
 
@@ -190,7 +190,7 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 		return keepsMachines(string(id), out.Forgotten, out.Tokens)
 	}
 	if len(out.Tokens) > 0 && !end {
-		return fault.New(fault.Precondition, "tokens",
+		return fault.New(fault.Precondition, pki.CodeTokens,
 			"with member %s these tokens end, which were made at it: %s; make others at a member that stays (souk "+
 				"token create), give them to their users, and say end_tokens (souk node rm --end-tokens)",
 			clip(string(id), 80), tokenNames(out.Tokens))
@@ -230,7 +230,7 @@ func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Toke
 	if len(tokens) > 0 {
 		also = "; the tokens that were made at it end, too, which --end-tokens is for: " + tokenNames(tokens)
 	}
-	return fault.New(fault.Precondition, "machines",
+	return fault.New(fault.Precondition, codeMachines,
 		"with member %s its machines are forgotten: %s; make anew elsewhere what is needed, and say forget_machines "+
 			"(souk node rm --forget-machines)%s", clip(member, 80), someOf(names), also)
 }

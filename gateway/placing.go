@@ -120,11 +120,12 @@ func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
 // gangOf reads the body.
 func gangOf(b *api.GangRequest) (*broker.Gang, error) {
 	if b.Launch == nil || b.Launch.Config == nil {
-		return nil, fault.New(fault.Invalid, "gang", "a gang needs a launch: what each of its machines is to run")
+		return nil, fault.New(fault.Invalid, fault.CodeGang,
+			"a gang needs a launch: what each of its machines is to run")
 	}
 	most := broker.MaxGangWait.Seconds() // beyond it a duration could run over
 	if !(b.Wait >= 0 && b.Wait <= most) {
-		return nil, fault.New(fault.Invalid, "gang", "wait is 0 to %v seconds; got %v", most, b.Wait)
+		return nil, fault.New(fault.Invalid, fault.CodeGang, "wait is 0 to %v seconds; got %v", most, b.Wait)
 	}
 	gang := &broker.Gang{Size: b.Size, Min: b.Min, Same: b.Same, Wait: time.Duration(b.Wait * float64(time.Second))}
 	if err := gang.Valid(b.Launch); err != nil {
@@ -177,7 +178,7 @@ func (a *bidsAPI) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.
 		return nil, broker.Offer{}, err
 	}
 	if b.Launch == nil || b.Launch.Config == nil {
-		return nil, broker.Offer{}, fault.New(fault.Invalid, "bid", "a bid needs an app and a launch with a config")
+		return nil, broker.Offer{}, fault.New(fault.Invalid, codeBid, "a bid needs an app and a launch with a config")
 	}
 	if _, err := a.catalog.OpenApp(b.App); err != nil {
 		return nil, broker.Offer{}, err

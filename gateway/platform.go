@@ -105,11 +105,11 @@ func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (
 	}
 	req := placement.Request{Start: true}
 	if in.Count > maxPlacements {
-		return req, fault.New(fault.Invalid, "count",
+		return req, fault.New(fault.Invalid, codeCount,
 			"at most %d machines are placed in one simulation, not %d", maxPlacements, in.Count)
 	}
 	if in.VolumeSizeBytes > api.MaxVolumeGB<<30 {
-		return req, fault.New(fault.Invalid, "volume_size_bytes", "a volume has at most %d GB; ask for less",
+		return req, fault.New(fault.Invalid, codeVolumeSizeBytes, "a volume has at most %d GB; ask for less",
 			api.MaxVolumeGB)
 	}
 	var err error
@@ -127,7 +127,7 @@ func weighted(p placement.Policy, weights map[string]float64) (placement.Policy,
 	for name, weight := range weights {
 		i := slices.IndexFunc(p.Terms, func(t placement.Term) bool { return t.Name == name })
 		if i < 0 || weight < 0 || weight > 1000 {
-			return p, fault.New(fault.Invalid, "weights",
+			return p, fault.New(fault.Invalid, codeWeights,
 				"the weight %q must be one of the policy's terms, from 0 to 1000", clip(name, 40))
 		}
 		p.Terms[i].Weight = weight
@@ -329,7 +329,7 @@ func queryTime(r *http.Request, name string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return at, fault.New(fault.Invalid, "query",
+		return at, fault.New(fault.Invalid, codeQuery,
 			"%s=%q is not a time; write it as \"2026-01-31T12:00:00Z\"", name, clip(s, 40))
 	}
 	return at, nil

@@ -226,11 +226,11 @@ func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err er
 	}
 	switch {
 	case whose > 1:
-		return nil, fault.New(fault.Invalid, "policy_question",
+		return nil, fault.New(fault.Invalid, codePolicyQuestion,
 			"a plan is of the machines that a policy is chosen for (chosen), of the default's or of an app's: say one "+
 				"of them")
 	case (in.Text == "") == (in.Policy == "") || in.Back != nil && in.Policy == "":
-		return nil, fault.New(fault.Invalid, "policy_question",
+		return nil, fault.New(fault.Invalid, codePolicyQuestion,
 			"a plan is asked of a file (text) or of a policy that is there (policy, and back): name one of them")
 	case in.Back != nil:
 		text, err = a.catalog.EarlierPolicy(in.Policy, *in.Back)
@@ -346,7 +346,7 @@ func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided
 		}
 		return ctx.Err()
 	})
-	if err != nil && fault.CodeOf(err) != "log_damaged" { // what is whole is enough
+	if err != nil && fault.CodeOf(err) != decisionlog.CodeLogDamaged { // what is whole is enough
 		return nil, err
 	}
 	return out[max(0, len(out)-mostReplayed):], ctx.Err()

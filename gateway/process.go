@@ -97,7 +97,8 @@ func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	nonce := q.Get("nonce")
 	if len(nonce) < api.MinNonce || len(nonce) > api.MaxNonce {
-		return fault.New(fault.Invalid, "nonce", "a nonce has %d to %d characters, not %d", api.MinNonce, api.MaxNonce,
+		return fault.New(fault.Invalid, codeNonce,
+			"a nonce has %d to %d characters, not %d", api.MinNonce, api.MaxNonce,
 			len(nonce))
 	}
 	digest, err := a.digest(q.Get("token"))

@@ -71,7 +71,7 @@ func (a *releasesAPI) planAndHold(w http.ResponseWriter, r *http.Request) error 
 func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool) error {
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	switch {
-	case fault.CodeOf(err) == "app_not_found":
+	case fault.CodeOf(err) == fault.CodeAppNotFound:
 		app = catalog.App{Name: r.PathValue("app")} // a deploy would make it
 	case err != nil:
 		return err

@@ -52,13 +52,14 @@ func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 	case err != nil:
 		return api.SecretList{}, err
 	case show:
-		return api.SecretList{}, fault.New(fault.Denied, "show_secrets",
+		return api.SecretList{}, fault.New(fault.Denied, codeShowSecrets,
 			"the values of secrets are never told, only given to machines; ask without show_secrets")
 	}
 	if s := r.URL.Query().Get("version"); s != "" {
 		want, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return api.SecretList{}, fault.New(fault.Invalid, "query", "version=%q is not a whole number", clip(s, 40))
+			return api.SecretList{}, fault.New(fault.Invalid, codeQuery,
+				"version=%q is not a whole number", clip(s, 40))
 		}
 		if err := a.catalog.SecretsReach(app, want); err != nil {
 			return api.SecretList{}, err
@@ -90,7 +91,7 @@ func (a *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
 	return noSecret()
 }
 
-func noSecret() error { return fault.New(fault.NotFound, "secret_not_found", "secret not found") }
+func noSecret() error { return fault.New(fault.NotFound, codeSecretNotFound, "secret not found") }
 
 func (a *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error {
 	var in api.SecretValues
@@ -98,7 +99,7 @@ func (a *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	if len(in.Values) == 0 {
-		return fault.New(fault.Invalid, "values", "no secret was named; send {\"values\": {\"NAME\": \"value\"}}")
+		return fault.New(fault.Invalid, codeValues, "no secret was named; send {\"values\": {\"NAME\": \"value\"}}")
 	}
 	version, set, err := a.catalog.SetSecrets(r.PathValue("app"), in.Values)
 	if err != nil {
@@ -114,7 +115,7 @@ func (a *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.Value == nil {
-		return fault.New(fault.Invalid, "value", "no value was sent; send {\"value\": \"...\"}")
+		return fault.New(fault.Invalid, codeValue, "no value was sent; send {\"value\": \"...\"}")
 	}
 	version, set, err := a.catalog.SetSecrets(r.PathValue("app"), map[string]*string{r.PathValue("name"): in.Value})
 	if err != nil {

@@ -133,7 +133,7 @@ func (f *front) admit(w http.ResponseWriter, r *http.Request) error {
 }
 
 func noSuchPath() error {
-	return fault.New(fault.NotFound, "path",
+	return fault.New(fault.NotFound, fault.CodePath,
 		"there is nothing at this path; GET /v1/souk/openapi.json lists what there is")
 }
 
@@ -144,7 +144,7 @@ func (f *front) panicked(w *recorder, r *http.Request, p any) {
 	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack",
 		string(debug.Stack()))
 	if w.code == 0 {
-		f.fail(w, r, fault.New(fault.Internal, "panic", "a fault inside souk ended this request; report it"))
+		f.fail(w, r, fault.New(fault.Internal, fault.CodePanic, "a fault inside souk ended this request; report it"))
 	}
 }
 
@@ -190,7 +190,7 @@ func oneToken(want string) func(string) (api.Token, error) {
 
 // errNotValid is the error of a token that nobody knows.
 func errNotValid() error {
-	return fault.New(fault.Denied, "unauthenticated",
+	return fault.New(fault.Denied, fault.CodeUnauthenticated,
 		"the token is not valid here; look for the current one where this souk was started")
 }
 
@@ -198,7 +198,7 @@ func errNotValid() error {
 // sends several, separated by commas, behind "Bearer" or "FlyV1".
 func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 	values := r.Header.Values("Authorization")
-	failed = fault.New(fault.Denied, "unauthenticated",
+	failed = fault.New(fault.Denied, fault.CodeUnauthenticated,
 		"a token is needed: send the header \"Authorization: Bearer TOKEN\"")
 	tokens := strings.SplitN(strings.Join(values, ","), ",", maxTokens+1)
 	for _, t := range tokens[:min(len(tokens), maxTokens)] {
@@ -208,7 +208,7 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 		x, err := f.judge(t)
 		if err == nil {
 			good = append(good, x)
-		} else if fault.CodeOf(failed) == "unauthenticated" { // one that ended says more than one that nobody knows
+		} else if fault.CodeOf(failed) == fault.CodeUnauthenticated { // one that ended says more than an unknown one
 			failed = err
 		}
 	}
@@ -238,11 +238,11 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 			t = who[0]
 		}
 		if t.Role.May(to) {
-			return fault.New(fault.Denied, "token_app",
+			return fault.New(fault.Denied, codeTokenApp,
 				"the token %s is good for the app %s alone, and %s %s here is not of it alone; use a token of all apps",
 				t.Name, t.App, to.Verb, to.Kind)
 		}
-		return fault.New(fault.Denied, "role",
+		return fault.New(fault.Denied, fault.CodeRole,
 			"the token %s has the role %s, which may not %s %s; use one with the role %s",
 			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
 	}
@@ -292,7 +292,7 @@ func bareToken(s string) string {
 // right here. This is the second line. Clients that are no browsers send none of the headers that are looked at.
 func sameSite(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		return fault.Wrap(err, fault.Denied, "cross_site",
+		return fault.Wrap(err, fault.Denied, codeCrossSite,
 			"a page of another site may not change anything here; call the API from a program")
 	}
 	return nil
@@ -326,7 +326,7 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 	for _, rt := range api.Routes() {
 		do, path := served[rt.Op], rt.Op.Pattern()
 		if do == nil {
-			return nil, fault.New(fault.Internal, "routes", "nothing serves %s", rt.Op)
+			return nil, fault.New(fault.Internal, codeRoutes, "nothing serves %s", rt.Op)
 		}
 		delete(served, rt.Op)
 		if rt.KeptHere() {
@@ -343,14 +343,14 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 		}
 	}
 	for unlisted := range served {
-		return nil, fault.New(fault.Internal, "routes", "%s is served, and is no route", unlisted)
+		return nil, fault.New(fault.Internal, codeRoutes, "%s is served, and is no route", unlisted)
 	}
 	f.refuseUnimplemented(mux, allow)
 	for path, methods := range allow {
 		mux.Handle(path, f.handle(path, func(w http.ResponseWriter, r *http.Request) error {
 			slices.Sort(methods)
 			w.Header().Set("Allow", strings.Join(methods, ", "))
-			return fault.New(fault.Invalid, "method",
+			return fault.New(fault.Invalid, fault.CodeMethod,
 				"%s is not possible here; use %s", clip(r.Method, 20), strings.Join(methods, " or "))
 		}))
 	}
@@ -405,7 +405,7 @@ func (f *front) refuseUnimplemented(mux *http.ServeMux, allow map[string][]strin
 	for path, sentence := range api.Unimplemented() {
 		bare := strings.TrimSuffix(path, "/{rest...}")
 		do := func(http.ResponseWriter, *http.Request) error {
-			return fault.New(fault.Unimplemented, "unimplemented", "%s", sentence)
+			return fault.New(fault.Unimplemented, codeUnimplemented, "%s", sentence)
 		}
 		mux.Handle(path, f.handle(path, do))
 		if allow[bare] == nil {

@@ -56,7 +56,7 @@ func (a *servicesAPI) handlers() handlers {
 }
 
 func noProxy() error {
-	return fault.New(fault.Precondition, "no_proxy",
+	return fault.New(fault.Precondition, codeNoProxy,
 		"this souk has no proxy, so it leads no requests to machines; ask another member, or start it with --http")
 }
 
@@ -90,7 +90,7 @@ func (a *servicesAPI) getRequest(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("request")
 	q, known := a.proxy.Recent(id)
 	if !known {
-		return fault.New(fault.NotFound, "request_not_found", "nothing is kept here of the request %s: the member "+
+		return fault.New(fault.NotFound, codeRequestNotFound, "nothing is kept here of the request %s: the member "+
 			"that took a request keeps it, for a while, where a machine was woken for it or it failed; ask that "+
 			"member, or look in its access log", clip(id, 80))
 	}

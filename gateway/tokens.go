@@ -54,7 +54,7 @@ func (a *tokensAPI) handlers() handlers {
 
 func (a *tokensAPI) all() (Tokens, error) {
 	if a.tokens == nil {
-		return nil, fault.New(fault.Precondition, "alone",
+		return nil, fault.New(fault.Precondition, codeAlone,
 			"this souk is alone, and has the one token in its directory; a cluster has several (\"souk init\")")
 	}
 	return a.tokens, nil

@@ -85,11 +85,11 @@ func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.ID != "" && in.ID != r.PathValue("id") {
-		return fault.New(fault.Invalid, "id",
+		return fault.New(fault.Invalid, fault.CodeID,
 			"the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
 	}
 	if in.Timeout.Duration < 0 || in.Timeout.Duration > machine.MaxStopTimeout {
-		return fault.New(fault.Invalid, "timeout",
+		return fault.New(fault.Invalid, lifecycle.CodeTimeout,
 			"a stop waits from 0s (the machine's own time) to %v, not %v", machine.MaxStopTimeout, in.Timeout.Duration)
 	}
 	if err := checkSignal(in.Signal); err != nil {
@@ -144,7 +144,7 @@ func (a *verbsAPI) signalMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.Signal == "" {
-		return fault.New(fault.Invalid, "signal", "no signal was named; send {\"signal\": \"SIGTERM\"}")
+		return fault.New(fault.Invalid, fault.CodeSignal, "no signal was named; send {\"signal\": \"SIGTERM\"}")
 	}
 	if _, err := machine.ParseSignal(string(in.Signal)); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (a *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if ttl < 1 || ttl > maxLease {
-		return fault.New(fault.Invalid, "ttl", "a lease lasts from 1 to %d seconds, not %d", maxLease, ttl)
+		return fault.New(fault.Invalid, fault.CodeTTL, "a lease lasts from 1 to %d seconds, not %d", maxLease, ttl)
 	}
 	c := leaseCommand(r)
 	c.TTL, c.Owner = time.Duration(ttl)*time.Second, leaseOwner(in)

@@ -160,7 +160,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 			return v, err
 		}
 	}
-	code, never := fault.Code("no_volume_capacity"), len(view.Workers) > 0
+	code, never := api.CodeNoVolumeCapacity, len(view.Workers) > 0
 	for i := range view.Workers {
 		never = never && policy.Judge(&req, &view.Workers[i]).Never
 	}
@@ -227,7 +227,7 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 	if len(silent) > 0 {
 		return nil, 0, a.directory.Nowhere(find.VolumeMissing, silent)
 	}
-	return nil, 0, fault.New(fault.NotFound, "source_not_found",
+	return nil, 0, fault.New(fault.NotFound, lifecycle.CodeSourceNotFound,
 		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
 }
 
@@ -308,7 +308,8 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if in.SizeGB < 1 || in.SizeGB > api.MaxVolumeGB {
-		return fault.New(fault.Invalid, "size_gb", "a volume has from 1 to %d GB, not %d", api.MaxVolumeGB, in.SizeGB)
+		return fault.New(fault.Invalid, api.CodeSizeGB,
+			"a volume has from 1 to %d GB, not %d", api.MaxVolumeGB, in.SizeGB)
 	}
 	c := volumeCommand(r, "extend")
 	c.Spec.SizeGB = in.SizeGB

@@ -34,7 +34,7 @@ func readWait(r *http.Request) (awaited, error) {
 		case s == "settled", s == "replaced", machine.State(s).Known():
 			v.states = append(v.states, s)
 		default:
-			return v, fault.New(fault.Invalid, "state",
+			return v, fault.New(fault.Invalid, api.CodeState,
 				"%q is not a state a machine can be in; wait for created, started, stopped, "+
 					"suspended, failed, destroyed or settled", clip(s, 40))
 		}
@@ -59,7 +59,7 @@ func (v awaited) judge(m *machine.Machine) (bool, error) {
 			return true, nil
 		}
 		if passed {
-			return false, fault.New(fault.Invalid, "wait_version",
+			return false, fault.New(fault.Invalid, api.CodeWaitVersion,
 				"machine %s is at version %s, so version %s will not be seen again",
 				m.ID, m.InstanceID, clip(v.version, 40))
 		}
@@ -67,7 +67,7 @@ func (v awaited) judge(m *machine.Machine) (bool, error) {
 		return true, nil
 	}
 	if gone {
-		return false, fault.New(fault.Invalid, "wait_destroyed",
+		return false, fault.New(fault.Invalid, api.CodeWaitDestroyed,
 			"machine %s is destroyed, so it will not be %s", m.ID, strings.Join(v.states, " or "))
 	}
 	return false, nil
@@ -126,7 +126,7 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	case ctx.Err() != nil:
-		return fault.New(fault.Timeout, "wait",
+		return fault.New(fault.Timeout, fault.CodeWait,
 			"machine failed to reach desired state, %s, currently %s",
 			strings.Join(v.states, " or "), last.State)
 	}

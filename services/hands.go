@@ -39,7 +39,7 @@ const cordonFor = time.Hour
 func (m Market) Cordon(ctx context.Context, worker cluster.WorkerID, why string) error {
 	w, known := m.Worker(worker)
 	if !known {
-		return fault.New(fault.Unavailable, "worker", "worker %s is not known any more", worker)
+		return fault.New(fault.Unavailable, fault.CodeWorker, "worker %s is not known any more", worker)
 	}
 	_, err := w.Cordon(ctx, lifecycle.CordonCommand{Owner: cordonOwner, Reason: why, TTL: cordonFor})
 	return err
@@ -53,7 +53,7 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 	worker cluster.WorkerID) (found []rollout.Found, err error) {
 	w, known := m.Worker(worker)
 	if !known {
-		return nil, fault.New(fault.Unavailable, "worker", "worker %s is not known any more", worker)
+		return nil, fault.New(fault.Unavailable, fault.CodeWorker, "worker %s is not known any more", worker)
 	}
 	ctx, cancel := context.WithTimeout(ctx, obeyTime)
 	defer cancel()
@@ -76,7 +76,7 @@ func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o 
 	}
 	w, known := m.Worker(o.Worker)
 	if !known {
-		return fault.New(fault.Unavailable, "worker", "worker %s, which has machine %s, is not known any more",
+		return fault.New(fault.Unavailable, fault.CodeWorker, "worker %s, which has machine %s, is not known any more",
 			o.Worker, o.Machine)
 	}
 	for _, v := range verbs(&o) {
@@ -127,7 +127,7 @@ func do(ctx context.Context, w Operator, app string, o *rollout.Order, v lifecyc
 	out, err := w.Do(ctx, lifecycle.Command{Verb: v, App: app, Machine: o.Machine, Source: machine.SourceUser,
 		Term: &o.Term, Expect: o.Instance, Kill: o.Kill})
 	if err == nil && out.Begun != nil {
-		err = fault.New(fault.Unavailable, "begun", "machine %s has begun to %s and goes on", o.Machine, v)
+		err = fault.New(fault.Unavailable, fault.CodeBegun, "machine %s has begun to %s and goes on", o.Machine, v)
 	}
 	return err
 }

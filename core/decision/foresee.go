@@ -55,7 +55,7 @@ func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view clus
 		return plan
 	}
 	plan.Verdict = NotNow
-	if fault.CodeOf(out.Err) == market.CodeNeverFits {
+	if fault.CodeOf(out.Err) == fault.CodeNeverFits {
 		plan.Verdict = Never
 	}
 	plan.Changes = append(plan.Changes, Nearest(r, view, p, limits)...)

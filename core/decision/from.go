@@ -141,13 +141,13 @@ func (k *keeper) outcome() {
 		if n := len(d.Asks); n > 0 {
 			d.Winner = d.Asks[n-1].Worker
 		}
-	case fault.CodeOf(err) == "ambiguous":
+	case fault.CodeOf(err) == fault.CodeAmbiguous:
 		d.Outcome, d.Pending = Ambiguous, PendingEvaluation
 	case fault.Is(err, fault.Exhausted), len(k.t.Purchase.View.Workers) == 0:
 		d.Outcome, d.Pending = Refused, Classify(&d.Request, k.t.Purchase.View, &k.t.Purchase.Policy)
-	case fault.CodeOf(err) == "port_taken":
+	case fault.CodeOf(err) == fault.CodePortInUse:
 		d.Outcome, d.Pending = Refused, Held
-	case fault.CodeOf(err) == placement.CodeNetwork:
+	case fault.CodeOf(err) == fault.CodeNetwork:
 		d.Outcome, d.Pending = Refused, NoMatch
 	default:
 		d.Outcome, d.Pending = Broken, Misconfigured

@@ -66,7 +66,7 @@ func TestARefusedStartIsComputedAgain(t *testing.T) {
 		if f == nil {
 			return
 		}
-		refusal := f.Detail.(market.Refusal)
+		refusal, _ := fault.Detail[market.Refusal](f)
 		d, ok := decision.FromOwner("X", decisiontest.Epoch(), why, &refusal, decision.Timings{Ask: 1, Total: 1})
 		if !ok {
 			t.Fatal("the refusal does not tell by what it was judged")

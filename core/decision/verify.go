@@ -12,6 +12,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
+// codeRecorded says that a recorded failure is told again by a replay.
+const codeRecorded fault.Code = "recorded"
+
 // Recorded gives a version of a worker's record, as the log has it.
 type Recorded func(cluster.WorkerID, Ref) (cluster.Record, bool)
 
@@ -161,7 +164,7 @@ func (v *verifier) replay() {
 		v.say("the decision ended, and the buyer would ask %s", out.Ask)
 	case (out.Err == nil) != (d.Outcome == Placed):
 		v.say("the outcome is recorded as %s, and the buyer ends with: %v", d.Outcome, out.Err)
-	case d.Outcome == Ambiguous && fault.CodeOf(out.Err) != "ambiguous":
+	case d.Outcome == Ambiguous && fault.CodeOf(out.Err) != fault.CodeAmbiguous:
 		v.say("the outcome is recorded as ambiguous, and the buyer ends with: %v", out.Err)
 	}
 }
@@ -189,7 +192,7 @@ func (v *verifier) answer(b *market.Buyer, a *Ask) (market.Out, bool) {
 			}
 		}
 	default:
-		in.Failed = fault.New(fault.Invalid, "recorded", "as recorded")
+		in.Failed = fault.New(fault.Invalid, codeRecorded, "as recorded")
 	}
 	return b.Step(in), true
 }

@@ -166,9 +166,9 @@ func (b *Buyer) refusedFor(code string) bool {
 // unconnected makes the error of a machine that no worker takes for its network that of a port that is taken
 // everywhere, or of a network that there is nowhere.
 func unconnected(e *fault.Error, port bool) *fault.Error {
-	e.Scope, e.Kind, e.Code = "", fault.Precondition, placement.CodeNetwork
+	e.Scope, e.Kind, e.Code = "", fault.Precondition, fault.CodeNetwork
 	if port {
-		e.Kind, e.Code = fault.Conflict, "port_taken"
+		e.Kind, e.Code = fault.Conflict, fault.CodePortInUse
 		e.Text += "; use another port, destroy what has this one, or add a worker"
 	}
 	return e
@@ -189,9 +189,6 @@ func (b *Buyer) bandWouldHelp() bool {
 	return false
 }
 
-// CodeNeverFits is the code of a refusal that would stand if the worker, or each that there is, were empty and ready.
-const CodeNeverFits = "never_fits"
-
 // exhausted is the error of a request that no worker takes; no are those that said so when they were asked.
 func exhausted(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
 	b := NewBuyer(r, view, p)
@@ -201,7 +198,7 @@ func exhausted(r placement.Request, view cluster.View, p placement.Policy, no []
 
 // exhausted tells that no worker takes the machine, with the clauses that failed and how often.
 func (b *Buyer) exhausted() error {
-	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.buyer"}
+	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Op: "market.buyer"}
 	if len(b.view.Workers) == 0 {
 		e.Text = "could not find a candidate host: no worker is known; start one"
 		e.Kind = fault.Unavailable
@@ -249,7 +246,7 @@ func (b *Buyer) exhausted() error {
 	}
 	advice := constraintAdvice(&b.req, b.view, verdicts)
 	if never {
-		e.Code = CodeNeverFits
+		e.Code = fault.CodeNeverFits
 	} else {
 		e.RetryAfter = 5 * time.Second
 	}

@@ -71,7 +71,7 @@ func TestAPortThatIsInUseEverywhere(t *testing.T) {
 			Capacity: cluster.Resources{CPU: free}})
 		err := market.Refuse(seller, time.Time{}, request("m", cluster.Resources{CPU: 100}),
 			[]machine.Clause{{Code: placement.CodePort, Wanted: "80/tcp free", Had: "another"}})
-		refusal := fault.As(err).Detail.(market.Refusal)
+		refusal, _ := fault.Detail[market.Refusal](err)
 		return market.In{Worker: cluster.WorkerID(id), Refused: &refusal}
 	}
 	if o := b.Step(market.In{}); o.Ask != "b" {
@@ -186,7 +186,7 @@ func buy(b *market.Buyer, sellers map[cluster.WorkerID]*market.Seller, req place
 		case err == nil:
 			o = b.Step(market.In{Granted: true, Worker: o.Ask})
 		default:
-			r := fault.As(err).Detail.(market.Refusal)
+			r, _ := fault.Detail[market.Refusal](err)
 			o = b.Step(market.In{Refused: &r, Worker: o.Ask})
 		}
 	}

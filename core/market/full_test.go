@@ -111,7 +111,7 @@ func mustBeFull(t *testing.T, s *market.Seller, r placement.Request) {
 	}
 	refused := func(how string, err error) {
 		t.Helper()
-		refusal, is := fault.As(err).Detail.(market.Refusal)
+		refusal, is := fault.Detail[market.Refusal](err)
 		if !is || fault.As(err).Kind != fault.Exhausted {
 			t.Errorf("%s for %s of app %s: %v", how, r.Machine, r.App, err)
 			return

@@ -77,7 +77,7 @@ func NewGangBuyer(r GangRequest, view cluster.View, p placement.Policy, chance *
 		r.Min = n
 	}
 	if n == 0 || n > MaxGang || r.Min < 0 || r.Min > n || r.ID == "" {
-		return nil, fault.New(fault.Invalid, "gang",
+		return nil, fault.New(fault.Invalid, fault.CodeGang,
 			"a gang has 1 to %d members of which 1 to all must start; got %d of %d", MaxGang, r.Min, n)
 	}
 	g := &GangBuyer{req: r, policy: p, chance: chance, held: make([]bool, n), granted: make([]bool, n),
@@ -293,7 +293,7 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 	if g.lost++; g.lost > MaxLost {
 		g.phase = gangOver
 		left := again[0]
-		return Batch{Done: true, Err: fault.New(fault.Unavailable, "ambiguous",
+		return Batch{Done: true, Err: fault.New(fault.Unavailable, fault.CodeAmbiguous,
 			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; "+
 				"destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
 	}
@@ -320,14 +320,14 @@ func (g *GangBuyer) pause(now time.Time) Batch {
 
 func (g *GangBuyer) fail() Batch {
 	g.phase = gangOver
-	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeRegion, Op: "market.gang",
+	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Op: "market.gang",
 		RetryAfter: 5 * time.Second}
 	tries := "1 try"
 	if g.try != 1 {
 		tries = fmt.Sprintf("%d tries", g.try)
 	}
 	if g.neverFits() {
-		e.Code, e.RetryAfter = CodeNeverFits, 0
+		e.Code, e.RetryAfter = fault.CodeNeverFits, 0
 	}
 	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %s: %s", g.req.Min, len(g.req.Members), tries,
 		g.shortfall())

@@ -165,7 +165,7 @@ func (b *bazaar) carryOut(g *gangRun, a market.Ask) market.Answer {
 	if err == nil {
 		return in
 	}
-	refusal, ok := fault.As(err).Detail.(market.Refusal)
+	refusal, ok := fault.Detail[market.Refusal](err)
 	if !ok {
 		return market.Answer{Failed: err}
 	}
@@ -308,7 +308,7 @@ func TestARefusalThatStands(t *testing.T) {
 	sized := func(id string, cpu int64) placement.Request {
 		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{CPU: cpu}}
 	}
-	for want, cpu := range map[fault.Code]int64{market.CodeNeverFits: 9000, "no_capacity": 3000} {
+	for want, cpu := range map[fault.Code]int64{fault.CodeNeverFits: 9000, "no_capacity": 3000} {
 		s := market.NewSeller(cluster.Record{Worker: "w", State: cluster.Ready, Region: "ams",
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4000}})
 		for _, id := range []string{"first", "second"} {

@@ -10,6 +10,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
+// The codes of this package's errors.
+const (
+	codeHold   fault.Code = "hold"   // a hold lacks its token or time, or its token is in use
+	codeLedger fault.Code = "ledger" // the ledger does not know the machine
+)
+
 // Bounds of a seller's holds: without them a hostile buyer could hold a worker empty.
 const (
 	MaxHolds     = 1024
@@ -117,13 +123,13 @@ func (s *Seller) Hold(now time.Time, by string, r placement.Request, token strin
 	error) {
 	s.expire(now)
 	if token == "" || ttl <= 0 || ttl > MaxHoldTTL {
-		return time.Time{}, fault.New(fault.Invalid, "hold", "a hold needs a token and a time of at most %v; got %v",
+		return time.Time{}, fault.New(fault.Invalid, codeHold, "a hold needs a token and a time of at most %v; got %v",
 			MaxHoldTTL, ttl)
 	}
 	if old, ok := s.holds.byToken[token]; ok {
 		if old.machine != r.Machine {
 			return time.Time{},
-				fault.New(fault.Conflict, "hold", "the token is in use for another machine; choose another")
+				fault.New(fault.Conflict, codeHold, "the token is in use for another machine; choose another")
 		}
 		s.endHold(now, token, "")
 	}

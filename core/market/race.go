@@ -161,7 +161,7 @@ func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 
 // Ambiguous is the end of a purchase whose grant was never answered.
 func Ambiguous(w cluster.WorkerID, id string) error {
-	e := fault.New(fault.Unavailable, "ambiguous",
+	e := fault.New(fault.Unavailable, fault.CodeAmbiguous,
 		"worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)
 	e.Op = "market.buyer"
 	return e

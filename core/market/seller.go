@@ -168,7 +168,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 
 func sameApp(g *grant, r placement.Request) error {
 	if g.app != r.App {
-		return fault.New(fault.Conflict, "id_taken", "machine id %s is in use; choose another", r.Machine)
+		return fault.New(fault.Conflict, fault.CodeIDInUse, "machine id %s is in use; choose another", r.Machine)
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) error {
 	g, ok := s.grants[machine]
 	if !ok {
-		return fault.New(fault.Internal, "ledger", "the ledger has no machine %s", machine)
+		return fault.New(fault.Internal, codeLedger, "the ledger has no machine %s", machine)
 	}
 	return s.change(now, machine, want, g.up)
 }
@@ -404,10 +404,10 @@ func Refuse(s *Seller, now time.Time, r placement.Request, failing []machine.Cla
 // refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
 func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string,
 	args ...any) *fault.Error {
-	e := &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Scope: fault.ScopeHost, Op: "market.seller"}
+	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeHost, Op: "market.seller"}
 	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)
 	if v.Never {
-		e.Code = CodeNeverFits
+		e.Code = fault.CodeNeverFits
 	}
 	if format != "" {
 		e.Text = fmt.Sprintf(format, args...)
@@ -416,9 +416,10 @@ func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict,
 	for _, c := range v.Failing {
 		s.refusals[c.Code]++
 		if c.Code == placement.CodeStartRate {
-			e.Code, e.RetryAfter = "busy", 100*time.Millisecond
+			e.Code, e.RetryAfter = fault.CodeBusy, 100*time.Millisecond
 		} else if c.Code == placement.CodeQuota {
-			e.Code, e.Scope, e.RetryAfter = "quota", fault.ScopeQuota, r.Funds.Wait // a judge that says so has them
+			e.Code, e.Scope, e.RetryAfter = fault.CodeQuota,
+				fault.ScopeQuota, r.Funds.Wait // a judge that says so has them
 		} else if e.Resource == "" && r.Resources.Get(c.Code) > 0 {
 			e.Resource = c.Code
 		}

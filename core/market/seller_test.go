@@ -33,7 +33,7 @@ func TestSellerRefusalsCarryTheFreshRecord(t *testing.T) {
 	if e.Kind != fault.Exhausted || e.Resource != "cpu" {
 		t.Fatalf("kind %s, resource %q: %v", e.Kind, e.Resource, err)
 	}
-	r, ok := e.Detail.(market.Refusal)
+	r, ok := fault.Detail[market.Refusal](e)
 	if !ok || len(r.Verdict.Failing) != 2 || r.Record.Used.CPU != 800 {
 		t.Fatalf("the refusal must have every failing clause and the fresh record: %+v", e.Detail)
 	}

@@ -151,7 +151,7 @@ func checkScaled(all map[string]Scaled) error {
 			len(x.Lacks) <= MaxLacks
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a steward scales at most %d groups to at most %d machines, and "+
+		return fault.New(fault.Invalid, codeTenure, "a steward scales at most %d groups to at most %d machines, and "+
 			"says why in at most %d bytes", 2*MaxGroups, machine.MaxReplicas, MaxLacks)
 	}
 	return nil

@@ -220,8 +220,9 @@ func (h *Head) Check() error {
 		return schemaError("head", h.Schema)
 	case h.Release == "" || len(h.Release) > maxText || len(h.Parent) > maxText || len(h.Why) > maxText ||
 		len(h.By) > maxText || len(h.Past) > MaxKept || len(h.Counts) > MaxGroups || len(h.Hand) > MaxGroups:
-		return fault.New(fault.Invalid, "head", "the head of a service names its release, has at most %d heads before "+
-			"it and %d groups, and texts of at most %d bytes", MaxKept, MaxGroups, maxText)
+		return fault.New(fault.Invalid, codeHead,
+			"the head of a service names its release, has at most %d heads before "+
+				"it and %d groups, and texts of at most %d bytes", MaxKept, MaxGroups, maxText)
 	}
 	for group, n := range h.Counts {
 		if err := checkCount(group, n); err != nil {

@@ -57,7 +57,7 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 		}
 	}
 	if under = r.Head.moved(&Change{Moves: c.Moves, At: now}); len(under) > MaxMoves {
-		return noChange(), fault.New(fault.Exhausted, "moves", "%d machines of %s would be on their way to other "+
+		return noChange(), fault.New(fault.Exhausted, codeMoves, "%d machines of %s would be on their way to other "+
 			"workers, and %d may be at once: wait until some have come, or name fewer", len(under), r.App, MaxMoves)
 	}
 	return c, nil
@@ -114,7 +114,7 @@ func (h *Head) checkMoves() error {
 		ok = ok && len(m.Machine) <= maxText && len(m.Group) <= maxText && len(m.To) <= maxText
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "head", "the head of a service moves at most %d machines, each to a worker "+
+		return fault.New(fault.Invalid, codeHead, "the head of a service moves at most %d machines, each to a worker "+
 			"whose id has at most %d bytes", MaxMoves, maxText)
 	}
 	return nil

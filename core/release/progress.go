@@ -54,8 +54,9 @@ func (p *Progress) Check() error {
 		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= MaxReason
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "progress", "the progress of a rollout has texts of at most %d bytes, at most "+
-			"%d replicas that failed and %d steps", MaxReason, MaxFailed, MaxSteps)
+		return fault.New(fault.Invalid, codeProgress,
+			"the progress of a rollout has texts of at most %d bytes, at most "+
+				"%d replicas that failed and %d steps", MaxReason, MaxFailed, MaxSteps)
 	}
 	return nil
 }

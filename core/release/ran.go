@@ -29,7 +29,7 @@ func checkRuns(runs map[string]Ran) error {
 		ok = ok && len(group) <= maxText && len(r.Rule) <= MaxReason+1 && len(r.Skipped) <= MaxReason
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a service has at most %d jobs, with texts of at most %d bytes",
+		return fault.New(fault.Invalid, codeTenure, "a service has at most %d jobs, with texts of at most %d bytes",
 			MaxGroups, MaxReason)
 	}
 	return nil

@@ -181,7 +181,7 @@ func (r *Release) Check() error {
 		return err
 	}
 	if raw, err := json.Marshal(r); err != nil || len(raw) > MaxRelease {
-		return fault.New(fault.Invalid, "release_size", "the release has %d bytes, and %d are the most: fetch large "+
+		return fault.New(fault.Invalid, codeReleaseSize, "the release has %d bytes, and %d are the most: fetch large "+
 			"files at start, or put them into the image", len(raw), MaxRelease)
 	}
 	return nil
@@ -228,17 +228,18 @@ func checkCount(group string, n int) error {
 }
 
 func invalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "release", format, args...)
+	return fault.New(fault.Invalid, fault.CodeRelease, format, args...)
 }
 
 // schemaError says that another souk wrote something.
 func schemaError(what string, schema int) error {
 	if schema > Schema {
-		return fault.New(fault.Precondition, "schema",
+		return fault.New(fault.Precondition, fault.CodeSchema,
 			"the %s has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", what, schema,
 			Schema)
 	}
-	return fault.New(fault.Invalid, "schema", "the %s has schema %d; this souk reads %d: send it anew", what, schema,
+	return fault.New(fault.Invalid, fault.CodeSchema,
+		"the %s has schema %d; this souk reads %d: send it anew", what, schema,
 		Schema)
 }
 
@@ -254,7 +255,7 @@ func (r *Release) Named() []string {
 
 // noGroup says which groups there are instead.
 func (r *Release) noGroup(name string) error {
-	return fault.New(fault.NotFound, "group", "the service has no group %s; it has %s", fault.Clip(name, 80),
+	return fault.New(fault.NotFound, codeGroup, "the service has no group %s; it has %s", fault.Clip(name, 80),
 		strings.Join(r.Named(), ", "))
 }
 

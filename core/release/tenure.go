@@ -32,7 +32,7 @@ type Notes struct {
 // Check refuses a tenure that no steward has.
 func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
-		return fault.New(fault.Invalid, "tenure", "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
+		return fault.New(fault.Invalid, codeTenure, "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
 	}
 	return cmp.Or(checkUnmade(t.Unmade), t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
 }
@@ -60,8 +60,9 @@ func checkUnmade(list []Failure) error {
 		ok = ok && len(f.Group) <= maxText && len(f.Machine) <= maxText && len(f.Why) <= MaxUnmadeWhy
 	}
 	if !ok {
-		return fault.New(fault.Invalid, "tenure", "a service tells of at most %d replicas that have no machine, with "+
-			"reasons of at most %d bytes", MaxUnmade, MaxUnmadeWhy)
+		return fault.New(fault.Invalid, codeTenure,
+			"a service tells of at most %d replicas that have no machine, with "+
+				"reasons of at most %d bytes", MaxUnmade, MaxUnmadeWhy)
 	}
 	return nil
 }

@@ -158,8 +158,9 @@ func parseAmount(s string) (n int, percent bool, err error) {
 	n, err = strconv.Atoi(digits)
 	switch {
 	case err != nil || n < 0 || percent && n > 100 || !percent && n > machine.MaxReplicas:
-		return 0, false, fault.New(fault.Invalid, "release", "%q is no amount of replicas: say a number such as 5, or "+
-			"a part such as 25%%", fault.Clip(s, 40))
+		return 0, false, fault.New(fault.Invalid, fault.CodeRelease,
+			"%q is no amount of replicas: say a number such as 5, or "+
+				"a part such as 25%%", fault.Clip(s, 40))
 	}
 	return n, percent, nil
 }

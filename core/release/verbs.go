@@ -175,7 +175,7 @@ func (r *Service) Resolve(c Change) (Change, error) {
 	case WhyMove:
 		return r.Move(c.Moves, c.Stands, c.At)
 	}
-	return noChange(), fault.New(fault.Internal, "change", "no rollout is changed by %q", c.Why)
+	return noChange(), fault.New(fault.Internal, codeChange, "no rollout is changed by %q", c.Why)
 }
 
 // Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
@@ -203,7 +203,7 @@ func (r *Service) Rollback(release string) (Change, error) {
 }
 
 func noEarlier(format string, args ...any) error {
-	return fault.New(fault.Precondition, "no_earlier_release", format, args...)
+	return fault.New(fault.Precondition, codeNoEarlierRelease, format, args...)
 }
 
 // Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. The error is a
@@ -242,15 +242,16 @@ func (r *Service) Promote(steps int, all bool) (Change, error) {
 		return noChange(), isOver("the rollout of %s has failed and is undone, so there is nothing to promote: "+
 			"deploy another release, or \"souk resume %s\" tries this one again", r.App, r.App)
 	case s.Steps == 0:
-		return noChange(), fault.New(fault.Precondition, "no_canary", "release %s of %s has no group with "+
+		return noChange(), fault.New(fault.Precondition, codeNoCanary, "release %s of %s has no group with "+
 			"update.strategy = canary and machines of an earlier release, so there is nothing to promote",
 			Short(r.Head.Release), r.App)
 	case all && steps != 0:
-		return noChange(), fault.New(fault.Invalid, "steps", "steps = %d and all both say how far to promote: send "+
+		return noChange(), fault.New(fault.Invalid, codeSteps, "steps = %d and all both say how far to promote: send "+
 			"one of them", steps)
 	case steps < 0 || steps > s.Steps:
-		return noChange(), fault.New(fault.Invalid, "steps", "steps = %d, and the canary of %s has %d: send 1 to %d, "+
-			"or leave it out for one more than are over", steps, r.App, s.Steps, s.Steps)
+		return noChange(), fault.New(fault.Invalid, codeSteps,
+			"steps = %d, and the canary of %s has %d: send 1 to %d, "+
+				"or leave it out for one more than are over", steps, r.App, s.Steps, s.Steps)
 	case all:
 		steps = s.Steps
 	}
@@ -258,7 +259,7 @@ func (r *Service) Promote(steps int, all bool) (Change, error) {
 }
 
 func isOver(format string, args ...any) error {
-	return fault.New(fault.Precondition, "rollout_over", format, args...)
+	return fault.New(fault.Precondition, codeRolloutOver, format, args...)
 }
 
 // Scale returns the change that sets how many machines of groups are wanted. A group whose autoscale has chosen the same

@@ -80,7 +80,7 @@ const finalTries = 3
 // final reports whether a machine is refused for what it is, so that another try helps nothing.
 func final(err error) bool {
 	kind := fault.KindOf(err)
-	return kind == fault.Invalid || kind == fault.Denied || fault.CodeOf(err) == "image_unknown"
+	return kind == fault.Invalid || kind == fault.Denied || fault.CodeOf(err) == fault.CodeImageUnknown
 }
 
 // late reports whether a slot has waited for longer for a machine of use than it may.

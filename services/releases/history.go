@@ -60,8 +60,9 @@ func (a *Releases) Find(app, ref string) (catalog.ReleaseEntry, error) {
 	number, _ := strconv.ParseUint(ref, 10, 64)
 	isNumber := strconv.FormatUint(number, 10) == ref
 	if !isNumber && len(ref) < minDigits {
-		return none, fault.New(fault.Invalid, "release", "%q is no release's number, and too short for its id; give "+
-			"at least %d digits of it", fault.Clip(ref, 80), minDigits)
+		return none, fault.New(fault.Invalid, fault.CodeRelease,
+			"%q is no release's number, and too short for its id; give "+
+				"at least %d digits of it", fault.Clip(ref, 80), minDigits)
 	}
 	var found []catalog.ReleaseEntry
 	for _, e := range all {
@@ -73,14 +74,15 @@ func (a *Releases) Find(app, ref string) (catalog.ReleaseEntry, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return none, fault.New(fault.NotFound, "release_not_found",
+		return none, fault.New(fault.NotFound, codeReleaseNotFound,
 			"the app %s has no release %s; \"souk releases %s\" lists them", app, fault.Clip(ref, 80), app)
 	case len(found) > 1:
-		return none, fault.New(fault.Conflict, "ambiguous", "%d releases of %s begin with %s; give more digits",
+		return none, fault.New(fault.Conflict, fault.CodeAmbiguous, "%d releases of %s begin with %s; give more digits",
 			len(found), app, fault.Clip(ref, 80))
 	case found[0].Body == nil:
-		return none, fault.New(fault.NotFound, "release_body", "what release %s of %s says is not here: it is too old "+
-			"to be kept, or another member has it yet", fault.Clip(ref, 80), app)
+		return none, fault.New(fault.NotFound, codeReleaseBody,
+			"what release %s of %s says is not here: it is too old "+
+				"to be kept, or another member has it yet", fault.Clip(ref, 80), app)
 	}
 	return found[0], nil
 }

@@ -83,9 +83,10 @@ func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (ima
 	if !ask {
 		x, known := a.Images.Known(name)
 		if !known {
-			return x, fault.New(fault.Denied, "role", "group %s has the image %s, which is not at this member, and a "+
-				"token that may not deploy does not have its registry asked: name the image with its digest, or use a "+
-				"token with the role %s", group, fault.Clip(name, 120), api.RoleOperator)
+			return x, fault.New(fault.Denied, fault.CodeRole,
+				"group %s has the image %s, which is not at this member, and a token that may not deploy does not "+
+					"have its registry asked: name the image with its digest, or use a token with the role %s", group,
+				fault.Clip(name, 120), api.RoleOperator)
 		}
 		return x, nil
 	}
@@ -100,7 +101,7 @@ func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (ima
 func unresolved(group, name string, err error) error {
 	kind, code := fault.KindOf(err), fault.As(err).Code
 	if errors.Is(err, context.DeadlineExceeded) {
-		kind, code = fault.Unavailable, "registry_slow"
+		kind, code = fault.Unavailable, fault.CodeRegistrySlow
 		err = fmt.Errorf("the registry %s did not answer within %v", machine.ParseImage(name).Registry, pinTime)
 	}
 	return fault.New(kind, code, "group %s has the image %s, and nobody says which that is now: %v; nothing was "+

@@ -24,7 +24,7 @@ func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, er
 		return out, nil
 	}
 	_, err := a.want(by, m.App, []release.MoveTo{{Machine: m.ID}})
-	if fault.CodeOf(err) == "no_service" {
+	if fault.CodeOf(err) == fault.CodeNoService {
 		err = nil
 	}
 	return out, err
@@ -48,7 +48,8 @@ func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *ap
 	s, _ := a.Catalog.Service(m.App)
 	wanted, _ := s.InForce()
 	if why := staysText(m, wanted); why != "" {
-		return api.Moved{}, fault.New(fault.Precondition, "stays", "machine %s stays at worker %s: %s", m.ID, m.Worker,
+		return api.Moved{}, fault.New(fault.Precondition, fault.CodeStays,
+			"machine %s stays at worker %s: %s", m.ID, m.Worker,
 			why)
 	}
 	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Begun: true}

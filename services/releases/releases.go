@@ -87,7 +87,7 @@ func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRele
 func (a *Releases) Change(app string, want release.Change) (out api.RolledBack, err error) {
 	switch {
 	case want.Why == release.WhyScale && len(want.Counts) == 0:
-		return out, fault.New(fault.Invalid, "counts", "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
+		return out, fault.New(fault.Invalid, codeCounts, "no counts were sent; send {\"counts\": {\"GROUP\": N}}")
 	case want.Why == release.WhyBack && want.Release != "":
 		e, err := a.Find(app, want.Release)
 		if err != nil {
@@ -115,8 +115,9 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 		made.Command = &release.Command{Exec: in.ReleaseCommand, Group: in.ReleaseCommandGroup,
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
-		return nil, nil, nil, fault.New(fault.Invalid, "release", "release_command_group and release_command_timeout "+
-			"are of a release_command, and there is none: say one, or leave them out")
+		return nil, nil, nil, fault.New(fault.Invalid, fault.CodeRelease,
+			"release_command_group and release_command_timeout "+
+				"are of a release_command, and there is none: say one, or leave them out")
 	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {

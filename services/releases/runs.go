@@ -100,7 +100,7 @@ func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) 
 	}
 	applied, restarted := s.Applied()
 	if applied == nil {
-		return out, fault.New(fault.Precondition, "command_pending", "the command of the first release of %s has not "+
+		return out, fault.New(fault.Precondition, codeCommandPending, "the command of the first release of %s has not "+
 			"ended with 0, so no job of it runs yet: \"souk status --app %s\" tells how far it is", app.Name, app.Name)
 	}
 	g, err := job(applied, group)
@@ -114,7 +114,7 @@ func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) 
 		o.Replica.Epoch = max(o.Replica.Epoch, m.Replica.Epoch+1)
 		x := m.Standing(true, false, time.Time{})
 		if !x.Over() && cmp.Or(g.Cron.Overlap, release.Forbid) != release.AllowBoth {
-			return out, fault.New(fault.Conflict, "job_runs", "machine %s runs job %s of %s already, and two runs of "+
+			return out, fault.New(fault.Conflict, codeJobRuns, "machine %s runs job %s of %s already, and two runs of "+
 				"it do not go together (cron.overlap): wait for it, or stop it with \"souk stop %s\"", m.ID, g.Name,
 				app.Name, m.ID)
 		}
@@ -141,9 +141,10 @@ func job(r *release.Release, name string) (*release.Group, error) {
 		}
 	}
 	if len(jobs) == 0 {
-		return nil, fault.New(fault.NotFound, "job_not_found", "the release has no group that runs at times, so there "+
-			"is no job %s: give one a cron.schedule", fault.Clip(cmp.Or(name, `""`), 80))
+		return nil, fault.New(fault.NotFound, fault.CodeJobNotFound,
+			"the release has no group that runs at times, so there "+
+				"is no job %s: give one a cron.schedule", fault.Clip(cmp.Or(name, `""`), 80))
 	}
-	return nil, fault.New(fault.NotFound, "job_not_found", "the release has no job %s; its jobs are %s",
+	return nil, fault.New(fault.NotFound, fault.CodeJobNotFound, "the release has no job %s; its jobs are %s",
 		fault.Clip(cmp.Or(name, `""`), 80), strings.Join(jobs, ", "))
 }

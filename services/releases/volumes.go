@@ -123,10 +123,11 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	}
 	switch {
 	case len(named) > 1:
-		return m, fault.New(fault.Conflict, "ambiguous", "%d volumes of app %s are named %s: give the id of one, as "+
-			"\"souk volumes --app %s\" tells it", len(named), n.app, spec.Name, n.app)
+		return m, fault.New(fault.Conflict, fault.CodeAmbiguous,
+			"%d volumes of app %s are named %s: give the id of one, as "+
+				"\"souk volumes --app %s\" tells it", len(named), n.app, spec.Name, n.app)
 	case len(named) == 1 && wanted.SizeGB != nil && named[0].SizeGB < spec.SizeGB:
-		return m, fault.New(fault.Precondition, "volume_size", "volume %s of app %s has %d GB and is to have %d: "+
+		return m, fault.New(fault.Precondition, codeVolumeSize, "volume %s of app %s has %d GB and is to have %d: "+
 			"\"souk volumes extend %s %d --app %s\" makes it larger", spec.Name, n.app, named[0].SizeGB, spec.SizeGB,
 			spec.Name, spec.SizeGB, n.app)
 	case len(named) == 1:
@@ -206,7 +207,7 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *rele
 		}
 		w, region := a.Directory.WorkerAt(at)
 		if w == nil {
-			return made, fault.New(fault.Unavailable, "worker_gone", "worker %s, which has room for the volumes of "+
+			return made, fault.New(fault.Unavailable, broker.CodeGone, "worker %s, which has room for the volumes of "+
 				"group %s, is not heard any more; try again", at, g.Name)
 		}
 		rest := unmade{}
@@ -243,7 +244,7 @@ func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *c
 	if one != nil {
 		return one.Worker, nil
 	}
-	code := fault.Code("no_volume_capacity")
+	code := api.CodeNoVolumeCapacity
 	if no.fits == api.FitsNever {
 		code = api.CodeVolumeNeverFits
 	}

@@ -44,7 +44,7 @@ type apps struct {
 func newApps() *apps {
 	t := &apps{rows: newRows(bucketApp, func(key string, a App) error {
 		if !machine.ValidLabel(a.Name) {
-			return fault.New(fault.Invalid, "app_name", "%q cannot be an app's name", fault.Clip(a.Name, 80))
+			return fault.New(fault.Invalid, fault.CodeAppName, "%q cannot be an app's name", fault.Clip(a.Name, 80))
 		}
 		return named(key, a.Name)
 	})}
@@ -63,11 +63,11 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if _, taken := c.apps.all[name]; taken {
-		return App{}, fault.New(fault.Conflict, "app_name_taken",
+		return App{}, fault.New(fault.Conflict, fault.CodeAppNameInUse,
 			"Validation failed: Name has already been taken: there is an app %s; choose another name", name)
 	}
 	if len(c.apps.all) >= MaxApps {
-		return App{}, &fault.Error{Kind: fault.Exhausted, Code: "too_many_apps", Scope: fault.ScopeQuota,
+		return App{}, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyApps, Scope: fault.ScopeQuota,
 			Text: fmt.Sprintf("there are %d apps, the most a catalog keeps; delete some", len(c.apps.all))}
 	}
 	a := App{ID: ulid.Make().String(), Number: c.apps.last + 1, Name: name, Org: org, Network: network, Role: role,
@@ -81,7 +81,7 @@ func checkName(name string) error {
 	if machine.ValidLabel(name) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "app_name",
+	return fault.New(fault.Invalid, fault.CodeAppName,
 		"%q cannot be an app's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at the ends",
 		fault.Clip(name, 80))
 }
@@ -107,7 +107,7 @@ func (c *Catalog) OpenApp(name string) (App, error) {
 }
 
 // NoApp is the error for an app that is not there.
-func NoApp() error { return fault.New(fault.NotFound, "app_not_found", "app not found") }
+func NoApp() error { return fault.New(fault.NotFound, fault.CodeAppNotFound, "app not found") }
 
 // Apps returns the apps in the order of their names.
 func (c *Catalog) Apps() []App {
@@ -169,7 +169,7 @@ func (c *Catalog) updateApp(name string, set func(*App) error) error {
 func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
 	return c.updateApp(app, func(a *App) error {
 		if why := b.Valid(); why != "" {
-			return fault.New(fault.Invalid, "eviction_budget", "%s", why)
+			return fault.New(fault.Invalid, codeEvictionBudget, "%s", why)
 		}
 		a.Budget = b
 		return nil
@@ -188,7 +188,7 @@ const (
 // SetDisconnect sets an app's disconnect policy.
 func (c *Catalog) SetDisconnect(app, policy string) error {
 	if !slices.Contains([]string{DisconnectFast, DisconnectFenced, DisconnectNever}, policy) {
-		return fault.New(fault.Invalid, "disconnect", "there is no disconnect policy %q; use %s, %s or %s",
+		return fault.New(fault.Invalid, codeDisconnect, "there is no disconnect policy %q; use %s, %s or %s",
 			fault.Clip(policy, 40), DisconnectFast, DisconnectFenced, DisconnectNever)
 	}
 	return c.updateApp(app, func(a *App) error {

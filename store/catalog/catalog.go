@@ -123,7 +123,7 @@ func (c *Catalog) load(r fsm.Record) error {
 	if err == nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Invalid, "catalog",
+	return fault.Wrap(err, fault.Invalid, fault.CodeCatalog,
 		"the catalog's record %s/%s cannot be read; start the version of souk that wrote it", r.Bucket, r.Key)
 }
 
@@ -207,7 +207,7 @@ func (c *Catalog) keep(changes ...change) error {
 // journalled makes records durable. The caller holds write.
 func (c *Catalog) journalled(batch []fsm.Record) error {
 	if err := c.journal.Commit(batch); err != nil {
-		c.broken = fault.Wrap(err, fault.Unavailable, "catalog",
+		c.broken = fault.Wrap(err, fault.Unavailable, fault.CodeCatalog,
 			"the catalog could not be written, so nothing more is changed until souk is started again")
 		close(c.failed)
 		return c.broken

@@ -143,7 +143,7 @@ func (t *keys) sort(spaceOf func(app string) string) {
 }
 
 func (t *keys) accept(string, []byte) (x change, same bool, err error) {
-	return x, false, fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", bucketKey)
+	return x, false, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", bucketKey)
 }
 
 func (t *keys) remove(name string) (change, bool) {
@@ -216,12 +216,12 @@ func (t *keys) bounded(now time.Time, space string) error {
 	switch of := t.spaces[space]; {
 	case of != nil && of.n >= MaxNamespaceKeys:
 		wait := of.oldest().bound().Add(KeyLife).Sub(now)
-		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeTooManyKeys, RetryAfter: wait,
 			Text: fmt.Sprintf("namespace %s has used %d idempotency keys and ids of its own within %v, the most that "+
 				"are remembered of one; ask without, or again in %v", space, of.n, KeyLife, wait.Round(time.Second))}
 	case t.all.n >= MaxKeys:
 		wait := t.all.oldest().bound().Add(KeyLife).Sub(now)
-		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_keys", RetryAfter: wait,
+		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeTooManyKeys, RetryAfter: wait,
 			Text: fmt.Sprintf("%d idempotency keys and ids of clients' own were used within %v, the most that are "+
 				"remembered; ask without, or again in %v", t.all.n, KeyLife, wait.Round(time.Second))}
 	}
@@ -247,11 +247,11 @@ type Claim struct {
 // when its machine is made.
 func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if len(key) > MaxKeyLength {
-		return nil, fault.New(fault.Invalid, "key_length",
+		return nil, fault.New(fault.Invalid, codeKeyLength,
 			"an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
 	}
 	if !machine.ValidID(machineID) {
-		return nil, fault.New(fault.Invalid, "id", "a key is bound to a machine's id, not to %q",
+		return nil, fault.New(fault.Invalid, fault.CodeID, "a key is bound to a machine's id, not to %q",
 			fault.Clip(machineID, 40))
 	}
 	k := &Claim{Machine: machineID, c: c, name: nameOfKey(app, key), hash: hash}
@@ -300,7 +300,7 @@ func (t *keys) known(now time.Time, k *Claim, space string) (bool, error) {
 
 // OtherRequest is the error of a key that was used for another request.
 func OtherRequest() error {
-	return fault.New(fault.Conflict, "idempotency_key",
+	return fault.New(fault.Conflict, fault.CodeIdempotencyKey,
 		"this Idempotency-Key was used for another request; use a new key for a new machine")
 }
 

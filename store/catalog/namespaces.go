@@ -24,7 +24,7 @@ func (n Namespace) isDefault() bool { return n.Name == quota.Default }
 
 func checkNamespace(key string, n Namespace) error {
 	if !machine.ValidLabel(n.Name) {
-		return fault.New(fault.Invalid, "namespace_name", "%q cannot be a namespace's name", fault.Clip(n.Name, 80))
+		return fault.New(fault.Invalid, codeNamespaceName, "%q cannot be a namespace's name", fault.Clip(n.Name, 80))
 	}
 	return named(key, n.Name)
 }
@@ -36,7 +36,7 @@ func (c *Catalog) namespace(name string) (Namespace, error) {
 	n, there := c.namespaces.all[name]
 	n.Name = name
 	if !there && !n.isDefault() {
-		return n, fault.New(fault.NotFound, "namespace_not_found",
+		return n, fault.New(fault.NotFound, codeNamespaceNotFound,
 			"there is no namespace %s; make it with souk namespace create, or choose another (souk namespace ls)",
 			fault.Clip(name, 80))
 	}
@@ -81,7 +81,7 @@ func (c *Catalog) AppsByNamespace() map[string][]string {
 // CreateNamespace enters a namespace that has no limit yet.
 func (c *Catalog) CreateNamespace(name string) error {
 	if !machine.ValidLabel(name) {
-		return fault.New(fault.Invalid, "namespace_name",
+		return fault.New(fault.Invalid, codeNamespaceName,
 			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at "+
 				"the ends",
 			fault.Clip(name, 80))
@@ -89,11 +89,11 @@ func (c *Catalog) CreateNamespace(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if _, err := c.namespace(name); err == nil {
-		return fault.New(fault.Conflict, "namespace_name_taken", "there is a namespace %s already; choose another name",
+		return fault.New(fault.Conflict, codeNamespaceNameInUse, "there is a namespace %s already; choose another name",
 			name)
 	}
 	if len(c.namespaces.all) >= quota.MaxNamespaces {
-		return &fault.Error{Kind: fault.Exhausted, Code: "too_many_namespaces", Scope: fault.ScopeQuota,
+		return &fault.Error{Kind: fault.Exhausted, Code: codeTooManyNamespaces, Scope: fault.ScopeQuota,
 			Text: fmt.Sprintf("there are %d namespaces, the most a cluster keeps; remove some", len(c.namespaces.all))}
 	}
 	return c.commit(c.namespaces.put(name, Namespace{Name: name, CreatedAt: time.Now().UTC()}))
@@ -104,7 +104,7 @@ func (c *Catalog) DeleteNamespace(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if name == quota.Default {
-		return fault.New(fault.Invalid, "namespace_default",
+		return fault.New(fault.Invalid, codeNamespaceDefault,
 			"the namespace %s is always there; take its quota away instead (souk quota set %s --none)", name, name)
 	}
 	if _, err := c.namespace(name); err != nil {
@@ -112,7 +112,7 @@ func (c *Catalog) DeleteNamespace(name string) error {
 	}
 	for _, a := range c.apps.all {
 		if a.Namespace == name {
-			return fault.New(fault.Precondition, "namespace_in_use",
+			return fault.New(fault.Precondition, codeNamespaceInUse,
 				"app %s is in namespace %s; move it or destroy it first", a.Name, name)
 		}
 	}
@@ -130,7 +130,7 @@ func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most qu
 		why = fmt.Sprintf("a weight is a number from 0 to %.0f; got %v", quota.MaxPrice, weight)
 	}
 	if why != "" {
-		return fault.New(fault.Invalid, "budget", "%s", why)
+		return fault.New(fault.Invalid, codeBudget, "%s", why)
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -144,7 +144,7 @@ func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most qu
 
 func checkPrice(key string, p quota.Price) error {
 	if why := p.Valid(); why != "" {
-		return fault.New(fault.Invalid, "price", "%s", why)
+		return fault.New(fault.Invalid, codePrice, "%s", why)
 	}
 	return named(key, keyPrice)
 }

@@ -125,7 +125,7 @@ func (c *Catalog) keyed(a App, r *release.Release, keys map[string]time.Time) (*
 	next.Secrets = a.Secrets
 	for _, group := range slices.Sorted(maps.Keys(lacking)) {
 		name := lacking[group][0]
-		return nil, fault.New(fault.Precondition, "no_secret",
+		return nil, fault.New(fault.Precondition, codeNoSecret,
 			"group %s reads the secret %s, and app %s has none of that name: set it first, with \"souk secrets set "+
 				"--app %s %s\", or leave it out of the group", group, fault.Clip(name, 80), a.Name, a.Name,
 			fault.Clip(name, 80))
@@ -155,7 +155,7 @@ func (c *Catalog) OpenSecrets(m *machine.Machine) (map[string]string, error) {
 		}
 		row, there := c.secretAt(m.App, name, at)
 		if !there && strict {
-			return nil, fault.New(fault.Unavailable, "secret_missing",
+			return nil, fault.New(fault.Unavailable, codeSecretMissing,
 				"the value of the secret %s that its release has is not here: another member has it yet, or it was "+
 					"erased; \"souk secrets deploy --app %s\" makes a release with the newest", name, m.App)
 		}

@@ -74,7 +74,7 @@ func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
 	c.mu.RUnlock()
 	switch {
 	case !there:
-		return placement.Policy{}, fault.New(fault.Invalid, "policy_unknown",
+		return placement.Policy{}, fault.New(fault.Invalid, codePolicyUnknown,
 			"there is no policy %q; \"souk policy ls\" lists them", fault.Clip(name, 80))
 	case found.source == nil:
 		p := placement.Default()
@@ -139,7 +139,8 @@ func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept
 	defer c.mu.RUnlock()
 	if s := c.policies.shipped[name]; s != nil {
 		if number != 0 {
-			return v, nil, fault.New(fault.NotFound, "policy_version", "policy %s comes with souk and has no versions",
+			return v, nil, fault.New(fault.NotFound, policy.CodePolicyVersion,
+				"policy %s comes with souk and has no versions",
 				name)
 		}
 		return policy.Version{Policy: name, Text: s.Text}, nil, nil
@@ -192,7 +193,7 @@ func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
 // earlier returns the version that goes back to an earlier one. The caller holds a lock.
 func (c *Catalog) earlier(name string, to int, at time.Time) (policy.Version, error) {
 	if c.policies.shipped[name] != nil {
-		return policy.Version{}, fault.New(fault.Precondition, "policy_shipped",
+		return policy.Version{}, fault.New(fault.Precondition, codePolicyShipped,
 			"policy %s comes with souk and has no earlier version", name)
 	}
 	return c.policies.store.Rollback(name, to, at)
@@ -221,14 +222,14 @@ func (c *Catalog) DeletePolicy(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if c.policies.shipped[name] != nil {
-		return fault.New(fault.Precondition, "policy_shipped", "policy %s comes with souk and stays", name)
+		return fault.New(fault.Precondition, codePolicyShipped, "policy %s comes with souk and stays", name)
 	}
 	p, err := c.policy(name)
 	switch {
 	case err != nil:
 		return err
 	case p.inUse():
-		return fault.New(fault.Precondition, "policy_in_use",
+		return fault.New(fault.Precondition, codePolicyInUse,
 			"policy %s is the default, the shadow or an app's; choose another there first", name)
 	}
 	var batch []change

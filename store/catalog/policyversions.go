@@ -91,7 +91,8 @@ func (t *policies) accept(key string, value []byte) (x change, same bool, err er
 func (t *policies) check(key string, v policy.Version) error {
 	switch {
 	case !machine.ValidLabel(v.Policy) || v.Number < 1:
-		return fault.New(fault.Invalid, "policy", "%q cannot be version %d of a policy", fault.Clip(v.Policy, 80),
+		return fault.New(fault.Invalid, fault.CodePolicy,
+			"%q cannot be version %d of a policy", fault.Clip(v.Policy, 80),
 			v.Number)
 	case t.shipped[v.Policy] != nil:
 		return shippedPolicy(v.Policy)
@@ -135,11 +136,11 @@ func (t *policies) usable(name string) error {
 }
 
 func noPolicy(name string) error {
-	return fault.New(fault.NotFound, "policy_not_found",
+	return fault.New(fault.NotFound, policy.CodePolicyNotFound,
 		"there is no policy %q; \"souk policy ls\" lists them", fault.Clip(name, 80))
 }
 
 func shippedPolicy(name string) error {
-	return fault.New(fault.Conflict, "policy_shipped",
+	return fault.New(fault.Conflict, codePolicyShipped,
 		"policy %s comes with souk and does not change; give yours another name", name)
 }

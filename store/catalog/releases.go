@@ -134,7 +134,7 @@ func settled(r *release.Release, by string, now time.Time) (*release.Release, er
 	}
 	var out release.Release
 	if err := json.Unmarshal(encode(said), &out); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "release", "the release cannot be kept")
+		return nil, fault.Wrap(err, fault.Invalid, fault.CodeRelease, "the release cannot be kept")
 	}
 	return &out, nil
 }
@@ -211,11 +211,11 @@ func checkParent(app string, h *release.Head, parent *string) error {
 	case parent == nil || h == nil && *parent == "" || h != nil && *parent == h.ID():
 		return nil
 	case h == nil:
-		return fault.New(fault.Conflict, "head_moved",
+		return fault.New(fault.Conflict, codeHeadMoved,
 			"the service %s was to follow on %s, and it has no release: read it again, and leave the parent out to go "+
 				"on", app, fault.Clip(*parent, 40))
 	}
-	return fault.New(fault.Conflict, "head_moved",
+	return fault.New(fault.Conflict, codeHeadMoved,
 		"the service %s has changed: number %d (%s of release %s) was written by %s at %s; read it again, then repeat "+
 			"what is still wanted", app, h.Number, h.Why, release.Short(h.Release), cmp.Or(h.By, "somebody"),
 		h.At.UTC().Format(time.RFC3339))
@@ -223,23 +223,23 @@ func checkParent(app string, h *release.Head, parent *string) error {
 
 // NoService is the error for an app of which no release was made.
 func NoService(app string) error {
-	return fault.New(fault.NotFound, "no_service",
+	return fault.New(fault.NotFound, fault.CodeNoService,
 		"the app %s has no release, so nothing is kept of it; make one with \"souk run --replicas N --app %s IMAGE\"",
 		app, app)
 }
 
 func (c *Catalog) noRelease(app, id string) error {
 	if v, there := c.releases.all[app+"/"+id]; there {
-		return fault.Wrap(v.unusable(), fault.Precondition, "schema", "release %s of %s cannot be used",
+		return fault.Wrap(v.unusable(), fault.Precondition, fault.CodeSchema, "release %s of %s cannot be used",
 			release.Short(id), app)
 	}
-	return fault.New(fault.Unavailable, "release_missing",
+	return fault.New(fault.Unavailable, fault.CodeReleaseMissing,
 		"release %s of %s is not here yet: another member made it; ask again in a moment", release.Short(id), app)
 }
 
 func (c *Catalog) unusableHead(app string) error {
 	v := c.heads.all[app]
-	return fault.Wrap(v.unusable(), fault.Precondition, "schema",
+	return fault.Wrap(v.unusable(), fault.Precondition, fault.CodeSchema,
 		"what is wanted of %s cannot be used", app)
 }
 
@@ -422,7 +422,7 @@ func checkRelease(key, sum string, r *release.Release) error {
 func namedInApp(key, sum, id string) error {
 	app, last, _ := strings.Cut(key, "/")
 	if !machine.ValidLabel(app) || last != sum && last != id {
-		return fault.New(fault.Invalid, "catalog", "its key is not an app's name and %q", sum)
+		return fault.New(fault.Invalid, fault.CodeCatalog, "its key is not an app's name and %q", sum)
 	}
 	return nil
 }

@@ -97,12 +97,12 @@ func named(key, want string) error {
 	if key == want {
 		return nil
 	}
-	return fault.New(fault.Invalid, "catalog", "its key is not %q", fault.Clip(want, 80))
+	return fault.New(fault.Invalid, fault.CodeCatalog, "its key is not %q", fault.Clip(want, 80))
 }
 
 // unusable says which row of another member cannot be used, and why.
 func unusable(err error, bucket, key string) error {
-	return fault.Wrap(err, fault.Invalid, "catalog",
+	return fault.Wrap(err, fault.Invalid, fault.CodeCatalog,
 		"the row %s/%s of another member cannot be used", bucket, fault.Clip(key, 80))
 }
 

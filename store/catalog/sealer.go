@@ -30,19 +30,19 @@ func openSealer(path string, fresh bool) (sealer, error) {
 	case errors.Is(err, fs.ErrNotExist) && fresh:
 		return makeSealer(path)
 	case errors.Is(err, fs.ErrNotExist):
-		return s, fault.Wrap(err, fault.Invalid, "key_file",
+		return s, fault.Wrap(err, fault.Invalid, codeKeyFile,
 			"the key of the secrets is gone; put %s back from a backup, or the secrets cannot be read", path)
 	case err != nil:
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s",
+		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; see to %s",
 			path)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return s, fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be read; see to %s",
+		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; see to %s",
 			path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return s, fault.New(fault.Denied, "key_file",
+		return s, fault.New(fault.Denied, codeKeyFile,
 			"others may read the key of the secrets (mode %04o); run chmod 600 %s", info.Mode().Perm(), path)
 	}
 	raw, due, err := atrest.Open(path, raw)
@@ -50,7 +50,7 @@ func openSealer(path string, fresh bool) (sealer, error) {
 		return s, err
 	}
 	if n, err := hex.Decode(s.key[:], trimmed(raw, 2*len(s.key))); err != nil || n != len(s.key) {
-		return s, fault.New(fault.Invalid, "key_file",
+		return s, fault.New(fault.Invalid, codeKeyFile,
 			"%s is not a key of secrets (64 hexadecimal digits); put it back from a backup", path)
 	}
 	if due {
@@ -66,7 +66,7 @@ func (s sealer) write(path string) error {
 		return err
 	}
 	if err := journal.WriteWhole(path, data, 0o600); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "key_file", "the key of the secrets cannot be written; see to %s",
+		return fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be written; see to %s",
 			path)
 	}
 	return nil
@@ -86,7 +86,7 @@ func trimmed(raw []byte, n int) []byte {
 func makeSealer(path string) (sealer, error) {
 	var s sealer
 	if _, err := rand.Read(s.key[:]); err != nil {
-		return s, fault.Wrap(err, fault.Internal, "key_file", "no random key could be made")
+		return s, fault.Wrap(err, fault.Internal, codeKeyFile, "no random key could be made")
 	}
 	return s, s.write(path)
 }
@@ -94,11 +94,11 @@ func makeSealer(path string) (sealer, error) {
 func (s sealer) seal(bound, value string) ([]byte, error) {
 	aead, err := chacha20poly1305.NewX(s.key[:])
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "seal", "the secret could not be sealed")
+		return nil, fault.Wrap(err, fault.Internal, atrest.CodeSeal, "the secret could not be sealed")
 	}
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(value)+aead.Overhead())
 	if _, err := rand.Read(nonce); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "seal", "the secret could not be sealed")
+		return nil, fault.Wrap(err, fault.Internal, atrest.CodeSeal, "the secret could not be sealed")
 	}
 	return aead.Seal(nonce, nonce, []byte(value), []byte(bound)), nil
 }
@@ -111,7 +111,7 @@ func (s sealer) open(bound string, sealed []byte) (string, error) {
 			return string(raw), nil
 		}
 	}
-	return "", fault.Wrap(err, fault.Internal, "unseal",
+	return "", fault.Wrap(err, fault.Internal, codeUnseal,
 		"a secret cannot be opened with this key: the key file or the catalog was changed; set the secret again")
 }
 
@@ -127,7 +127,7 @@ func (s sealer) digest(bound, value string) string {
 func sealerBetweenGateways(shared []byte) (s sealer, err error) {
 	key, err := hkdf.Key(sha256.New, shared, nil, "souk secrets between gateways, 1", len(s.key))
 	if err != nil {
-		return s, fault.Wrap(err, fault.Internal, "seal", "the key for secrets on their way could not be made")
+		return s, fault.Wrap(err, fault.Internal, atrest.CodeSeal, "the key for secrets on their way could not be made")
 	}
 	copy(s.key[:], key)
 	return s, nil

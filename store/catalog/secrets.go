@@ -155,7 +155,7 @@ func (c *Catalog) setSecrets(app string, values map[string]*string, now time.Tim
 		}
 	}
 	if len(s.at) > MaxSecrets && len(s.at) > len(c.secrets.byApp[app]) {
-		return none, &fault.Error{Kind: fault.Exhausted, Code: "too_many_secrets", Scope: fault.ScopeQuota,
+		return none, &fault.Error{Kind: fault.Exhausted, Code: codeTooManySecrets, Scope: fault.ScopeQuota,
 			Text: fmt.Sprintf("an app keeps at most %d secrets, and %d are wanted; delete some", MaxSecrets, len(s.at))}
 	}
 	slices.SortFunc(s.set, func(a, b Secret) int { return cmp.Compare(a.Name, b.Name) })
@@ -166,15 +166,15 @@ func (c *Catalog) setSecrets(app string, values map[string]*string, now time.Tim
 func checkSecret(name string, v *string) error {
 	switch {
 	case !validSecretName(name):
-		return fault.New(fault.Invalid, "secret_name",
+		return fault.New(fault.Invalid, codeSecretName,
 			"%q cannot be a secret's name; it becomes a variable, so use letters, digits and _, and do not "+
 				"begin with a digit",
 			fault.Clip(name, 80))
 	case v != nil && strings.IndexByte(*v, 0) >= 0:
-		return fault.New(fault.Invalid, "secret_value",
+		return fault.New(fault.Invalid, codeSecretValue,
 			"the secret %s holds a zero byte, which no variable of a machine can: encode it (base64)", name)
 	case v != nil && len(*v) > MaxSecretValue:
-		return fault.New(fault.Invalid, "secret_size",
+		return fault.New(fault.Invalid, fault.CodeSecretSize,
 			"the secret %s has %d bytes; at most %d are kept", name, len(*v), MaxSecretValue)
 	}
 	return nil
@@ -232,7 +232,7 @@ func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
 func (c *Catalog) SecretsReach(app string, version uint64) error {
 	a, err := c.App(app)
 	if err == nil && version > a.Secrets {
-		err = fault.New(fault.Precondition, "secrets_version",
+		err = fault.New(fault.Precondition, codeSecretsVersion,
 			"the app's secrets are at version %d, and version %d is wanted; set them first",
 			a.Secrets, version)
 	}

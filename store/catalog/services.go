@@ -180,7 +180,7 @@ func (c *Catalog) hangs(bucket, key string) error {
 	if bucket == bucketHead {
 		c.orphan(app)
 	}
-	return fault.New(fault.NotFound, "app", "the row %s/%s is of an app that is not known here (yet)", bucket,
+	return fault.New(fault.NotFound, fault.CodeApp, "the row %s/%s is of an app that is not known here (yet)", bucket,
 		fault.Clip(key, 80))
 }
 

@@ -94,7 +94,7 @@ type Importing func(bucket, key string, newest func() (value []byte, there bool)
 // importRow does what Import says. The caller holds write.
 func (c *Catalog) importRow(bucket, key string, newest func() (value []byte, there bool)) error {
 	if !slices.Contains(SharedBuckets(), bucket) {
-		return fault.New(fault.Invalid, "catalog", "gateways share no rows of %s", fault.Clip(bucket, 40))
+		return fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", fault.Clip(bucket, 40))
 	}
 	value, there := newest()
 	if !there {
@@ -192,7 +192,7 @@ func (c *Catalog) Resealed(key string, value []byte) (out []byte, anew bool, err
 
 // unseal opens what travelled, with the first key that fits: at is its place.
 func (c *Catalog) unseal(bound string, sealed []byte) (plain string, at int, err error) {
-	err = fault.New(fault.Precondition, "no_shared_key",
+	err = fault.New(fault.Precondition, codeNoSharedKey,
 		"members share no key, so a secret of another gateway cannot be opened")
 	for i, k := range c.sharing.Keys() {
 		var s sealer
@@ -218,7 +218,7 @@ func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
 	}
 	keys := c.sharing.Keys()
 	if len(keys) == 0 {
-		return nil, fault.New(fault.Precondition, "no_shared_key",
+		return nil, fault.New(fault.Precondition, codeNoSharedKey,
 			"members share no key, so secrets stay where they are")
 	}
 	s, err := sealerBetweenGateways(keys[0])
@@ -253,15 +253,16 @@ func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound strin
 	app, of, _ := strings.Cut(key, "/")
 	name, at, old := strings.Cut(of, "/")
 	if !validSecretName(name) || old && (at == "" || strings.Trim(at, "0123456789") != "") {
-		return row, "", fault.New(fault.Invalid, "secret_name", "%q is the name of no secret", fault.Clip(key, 80))
+		return row, "", fault.New(fault.Invalid, codeSecretName, "%q is the name of no secret", fault.Clip(key, 80))
 	}
 	a, known := c.apps.all[app]
 	if !known {
-		return row, "", fault.New(fault.NotFound, "app",
+		return row, "", fault.New(fault.NotFound, fault.CodeApp,
 			"the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
 	}
 	if err := json.Unmarshal(value, &row); err != nil {
-		return row, "", fault.Wrap(err, fault.Invalid, "secret", "the secret %s cannot be read", fault.Clip(key, 80))
+		return row, "", fault.Wrap(err, fault.Invalid, fault.CodeSecret,
+			"the secret %s cannot be read", fault.Clip(key, 80))
 	}
 	return row, a.ID + "/" + name, nil
 }

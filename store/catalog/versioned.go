@@ -82,7 +82,7 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 	case err != nil:
 		of.broken = err
 	case said.Schema > release.Schema:
-		of.newer = fault.New(fault.Precondition, "schema",
+		of.newer = fault.New(fault.Precondition, fault.CodeSchema,
 			"it has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
 			release.Schema)
 	default:
@@ -93,7 +93,7 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 			return nil
 		}
 		if of.broken = json.Unmarshal(raw, new(T)); of.broken == nil {
-			of.newer = fault.New(fault.Precondition, "schema",
+			of.newer = fault.New(fault.Precondition, fault.CodeSchema,
 				"this souk does not know all of its fields (%v): a newer souk wrote it, so upgrade this one", err)
 		}
 	}

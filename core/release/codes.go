@@ -1,4 +1,4 @@
-package rollout
+package release
 
 import "github.com/soukhq/souk/fault"
 
