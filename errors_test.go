@@ -32,6 +32,16 @@ what there was, or where.
 | --- | --- | --- | --- |
 `
 
+const codesHead = `
+## Codes
+
+One line for each code: the package that declares it, the kinds of the errors that have it, what it says. Those of package
+fault are for several packages' errors.
+
+| code | package | kinds | says that |
+| --- | --- | --- | --- |
+`
+
 // errorText is one place where an error is made.
 type errorText struct{ pkg, kind, code, text string }
 
@@ -79,6 +89,7 @@ func TestErrorTexts(t *testing.T) {
 	for _, l := range slices.Compact(lines) {
 		b.WriteString(l)
 	}
+	b.WriteString(codesHead + codeLines(known, all))
 	if *updateErrors {
 		if err := os.WriteFile(errorsFile, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -92,6 +103,24 @@ func TestErrorTexts(t *testing.T) {
 		t.Errorf("%s is not what the code says; read the texts that changed, then run go test . -run ErrorTexts "+
 			"-update-errors", errorsFile)
 	}
+}
+
+// codeLines returns the table of codes.
+func codeLines(known codes, all []errorText) string {
+	kinds := map[string][]string{}
+	for _, e := range all {
+		if e.kind != "" && !slices.Contains(kinds[e.code], e.kind) {
+			kinds[e.code] = append(kinds[e.code], e.kind)
+		}
+	}
+	var lines []string
+	for _, c := range known {
+		slices.Sort(kinds[c.code])
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |\n", c.code, c.pkg, strings.Join(kinds[c.code], ", "),
+			c.says))
+	}
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "")
 }
 
 // kindInFront matches a word for programs in front of a sentence, which api.StatusWord puts there for their clients alone.
