@@ -1,4 +1,4 @@
-// Package nodetest serves the API of workers that a test has made, as package node assembles it.
+// Package nodetest serves the API of workers that a test has made, assembled as souk itself is.
 package nodetest
 
 import (
