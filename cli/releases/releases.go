@@ -23,8 +23,7 @@ import (
 func Releases(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "releases APP [RELEASE]", Short: "List what was wanted of an app, newest first",
 		Long: `List the releases of an app: each deploy, and each change of how many machines are wanted. With RELEASE, by its
-number, its id or at least the first 6 digits of that,
-	tell what that one says. "souk logs --release NUMBER --app APP" has what the
+number, its id or at least the first 6 digits of that, tell what that one says. "souk logs --release NUMBER --app APP" has what the
 machines of one printed, of one that failed for a day.
 
   STATE  current is what is wanted now; past was followed by another; undone failed, so that the one before is wanted
