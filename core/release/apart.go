@@ -15,12 +15,7 @@ const (
 )
 
 // StopsAfter returns for how long a worker may hear no other member until it stops its machines of the group; 0: it does not.
-func (g *Group) StopsAfter() time.Duration {
-	if g.StopAfter == nil {
-		return 0
-	}
-	return g.StopAfter.Duration
-}
+func (g *Group) StopsAfter() time.Duration { return durationOr(g.StopAfter, 0) }
 
 // checkApart refuses a time after which machines stop that is out of bounds, or not before others are made in their place.
 // Where the group does not say when that is, the shortest time counts that any member has.

@@ -41,12 +41,7 @@ const (
 // By returns the metric.
 func (a *Autoscale) By() Metric { return cmp.Or(a.Metric, Concurrency) }
 
-func (a *Autoscale) GoesDownAfter() time.Duration {
-	if a.DownAfter == nil {
-		return DefaultDownAfter
-	}
-	return a.DownAfter.Duration
-}
+func (a *Autoscale) GoesDownAfter() time.Duration { return durationOr(a.DownAfter, DefaultDownAfter) }
 
 // Target returns how much load a machine of the group is to have, in units of its metric; 0: nothing says it, or the group
 // has no autoscale.

@@ -36,12 +36,7 @@ const (
 // CommandEnv is what the environment of a release's command has, beside that of its group.
 const CommandEnv = "RELEASE_COMMAND"
 
-func (c *Command) EndsWithin() time.Duration {
-	if c.Timeout == nil {
-		return defaultCommandTime
-	}
-	return c.Timeout.Duration
-}
+func (c *Command) EndsWithin() time.Duration { return durationOr(c.Timeout, defaultCommandTime) }
 
 // CommandGroup returns the group whose config the release's command has.
 func (r *Release) CommandGroup() *Group { return r.Group(cmp.Or(r.Command.Group, r.Groups[0].Name)) }

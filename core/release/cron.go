@@ -43,12 +43,7 @@ const (
 
 func (c *Cron) OnOverlap() Overlap { return cmp.Or(c.Overlap, Forbid) }
 
-func (c *Cron) StartsWithin() time.Duration {
-	if c.StartWithin == nil {
-		return defaultStartWithin
-	}
-	return c.StartWithin.Duration
-}
+func (c *Cron) StartsWithin() time.Duration { return durationOr(c.StartWithin, defaultStartWithin) }
 
 func (c *Cron) Keeps() int {
 	if c.Keep == nil {

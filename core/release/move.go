@@ -47,7 +47,7 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 	}
 	switch {
 	case len(c.Moves) == 0:
-		return noChange(), nil
+		return Change{}, nil
 	case len(under) <= MaxMoves:
 		return c, nil
 	}
@@ -57,7 +57,7 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 		}
 	}
 	if under = r.Head.moved(&Change{Moves: c.Moves, At: now}); len(under) > MaxMoves {
-		return noChange(), fault.New(fault.Exhausted, codeMoves, "%d machines of %s would be on their way to other "+
+		return Change{}, fault.New(fault.Exhausted, codeMoves, "%d machines of %s would be on their way to other "+
 			"workers, and %d may be at once: wait until some have come, or name fewer", len(under), r.App, MaxMoves)
 	}
 	return c, nil

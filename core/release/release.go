@@ -97,10 +97,15 @@ func (g *Group) Lost() OnLost {
 // LostWithin returns for how long a worker has not been heard whose machines of the group are lost. usual is that of groups
 // that do not say it; 0: DefaultLostAfter.
 func (g *Group) LostWithin(usual time.Duration) time.Duration {
-	if g.LostAfter == nil {
-		return cmp.Or(usual, DefaultLostAfter)
+	return durationOr(g.LostAfter, cmp.Or(usual, DefaultLostAfter))
+}
+
+// durationOr returns what a group says, or what is so where it says nothing.
+func durationOr(said *machine.Duration, usual time.Duration) time.Duration {
+	if said == nil {
+		return usual
 	}
-	return g.LostAfter.Duration
+	return said.Duration
 }
 
 // ID returns the release's name: 32 hexadecimal digits of the hash of its JSON.

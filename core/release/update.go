@@ -168,18 +168,10 @@ func parseAmount(s string) (n int, percent bool, err error) {
 // MinUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. Checks
 // do not shorten that: a program may pass them and die a second later.
 func (g *Group) MinUp() time.Duration {
-	if u := g.update(); u.MinUp != nil {
-		return u.MinUp.Duration
-	}
-	return min(watchFor, g.Deadline()/2)
+	return durationOr(g.update().MinUp, min(watchFor, g.Deadline()/2))
 }
 
-func (g *Group) Deadline() time.Duration {
-	if u := g.update(); u.Deadline != nil {
-		return u.Deadline.Duration
-	}
-	return DefaultDeadline
-}
+func (g *Group) Deadline() time.Duration { return durationOr(g.update().Deadline, DefaultDeadline) }
 
 func (g *Group) OnFailure() OnFailure { return cmp.Or(g.update().OnFailure, Undo) }
 

@@ -154,9 +154,6 @@ func (h *Head) pausedBy() Past {
 	return h.past()
 }
 
-// noChange is a change that changes nothing.
-func noChange() Change { return Change{} }
-
 // Resolve returns what a change that somebody asks for comes to, by its Why; Change{} where nothing changes.
 func (r *Service) Resolve(c Change) (Change, error) {
 	switch c.Why {
@@ -175,7 +172,7 @@ func (r *Service) Resolve(c Change) (Change, error) {
 	case WhyMove:
 		return r.Move(c.Moves, c.Stands, c.At)
 	}
-	return noChange(), fault.New(fault.Internal, codeChange, "no rollout is changed by %q", c.Why)
+	return Change{}, fault.New(fault.Internal, codeChange, "no rollout is changed by %q", c.Why)
 }
 
 // Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
@@ -185,17 +182,17 @@ func (r *Service) Rollback(release string) (Change, error) {
 	in := h.InForce(r.Progress)
 	switch {
 	case release != "" && release == in.Release && in == h.Target():
-		return noChange(), nil
+		return Change{}, nil
 	case release != "":
 		return Change{Release: release, Why: WhyBack}, nil
 	case in != h.Target():
-		return noChange(), noEarlier("the newest rollout of %s is undone already, and release %s is wanted again: "+
+		return Change{}, noEarlier("the newest rollout of %s is undone already, and release %s is wanted again: "+
 			"name another one of those that \"souk releases %s\" lists", r.App, Short(in.Release), r.App)
 	case h.Before == nil:
-		return noChange(), noEarlier("the newest rollout of %s, of release %s, follows on no rollout of another "+
+		return Change{}, noEarlier("the newest rollout of %s, of release %s, follows on no rollout of another "+
 			"release that was done: name one of those that \"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	case h.Before.Release == h.Release:
-		return noChange(), noEarlier("the newest rollout of %s makes machines of release %s again, which stood before "+
+		return Change{}, noEarlier("the newest rollout of %s makes machines of release %s again, which stood before "+
 			"it, too, as a restart does or a rollback of one that was not done: name another one of those that "+
 			"\"souk releases %s\" lists", r.App, Short(h.Release), r.App)
 	}
@@ -212,12 +209,12 @@ func (r *Service) Pause() (Change, error) {
 	s := r.Tell(nil)
 	switch {
 	case s.State == RolledDone:
-		return noChange(), isOver("the rollout of %s is over, so there is nothing to pause", r.App)
+		return Change{}, isOver("the rollout of %s is over, so there is nothing to pause", r.App)
 	case r.undone():
-		return noChange(), isOver("the rollout of %s has failed and is undone, which cannot be paused: deploy another "+
+		return Change{}, isOver("the rollout of %s has failed and is undone, which cannot be paused: deploy another "+
 			"release, or \"souk resume %s\" tries this one again", r.App, r.App)
 	case s.State == RolledPaused:
-		return noChange(), nil
+		return Change{}, nil
 	}
 	return Change{Pause: true, Why: WhyPause}, nil
 }
@@ -228,7 +225,7 @@ func (r *Service) Resume() Change {
 	if r.Tell(nil).State == RolledPaused || r.undone() {
 		return Change{Resume: true, Why: WhyResume}
 	}
-	return noChange()
+	return Change{}
 }
 
 // Promote returns the change by which so many steps of a canary are over; 0: one more than are. all: the last one is,
@@ -237,19 +234,19 @@ func (r *Service) Promote(steps int, all bool) (Change, error) {
 	s := r.Tell(nil)
 	switch {
 	case s.State == RolledDone:
-		return noChange(), isOver("the rollout of %s is over, so there is nothing to promote", r.App)
+		return Change{}, isOver("the rollout of %s is over, so there is nothing to promote", r.App)
 	case r.undone():
-		return noChange(), isOver("the rollout of %s has failed and is undone, so there is nothing to promote: "+
+		return Change{}, isOver("the rollout of %s has failed and is undone, so there is nothing to promote: "+
 			"deploy another release, or \"souk resume %s\" tries this one again", r.App, r.App)
 	case s.Steps == 0:
-		return noChange(), fault.New(fault.Precondition, codeNoCanary, "release %s of %s has no group with "+
+		return Change{}, fault.New(fault.Precondition, codeNoCanary, "release %s of %s has no group with "+
 			"update.strategy = canary and machines of an earlier release, so there is nothing to promote",
 			Short(r.Head.Release), r.App)
 	case all && steps != 0:
-		return noChange(), fault.New(fault.Invalid, codeSteps, "steps = %d and all both say how far to promote: send "+
+		return Change{}, fault.New(fault.Invalid, codeSteps, "steps = %d and all both say how far to promote: send "+
 			"one of them", steps)
 	case steps < 0 || steps > s.Steps:
-		return noChange(), fault.New(fault.Invalid, codeSteps,
+		return Change{}, fault.New(fault.Invalid, codeSteps,
 			"steps = %d, and the canary of %s has %d: send 1 to %d, "+
 				"or leave it out for one more than are over", steps, r.App, s.Steps, s.Steps)
 	case all:
@@ -278,7 +275,7 @@ func (r *Service) Scale(counts map[string]int) Change {
 		return g != nil && g.Autoscale != nil && r.Head.Wanted(g, r.Scaled) == n
 	})
 	if len(counts) == 0 {
-		return noChange()
+		return Change{}
 	}
 	return Change{Counts: counts, Why: WhyScale}
 }

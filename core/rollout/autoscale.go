@@ -191,32 +191,12 @@ func (l *look) lacks(to *side) string {
 	return ""
 }
 
-// lacked returns the slots that an autoscale has added and that have no machine: a release need not have room for them.
-func (w *Want) lacked(standing []release.Standing) map[release.Slot]bool {
-	out := map[release.Slot]bool{}
-	for i := range w.Release.Groups {
-		g := &w.Release.Groups[i]
-		if _, chosen := w.Scaled[g.Name]; !chosen || g.Autoscale == nil {
-			continue
-		}
-		stands := map[int]bool{}
-		for i := range standing {
-			if m := &standing[i]; m.Group == g.Name && m.Run == "" && !m.Goes() {
-				stands[m.Index] = true
-			}
-		}
-		filled := len(stands)
-		for _, index := range WantedSlots(g.Name, "", w.Head.Wanted(g, w.Scaled), standing) {
-			if stands[index] {
-				continue
-			}
-			if filled >= g.Autoscale.Min {
-				out[release.Slot{Group: g.Name, Index: index}] = true
-			}
-			filled++
-		}
-	}
-	return out
+// mayLack reports whether a slot is one that an autoscale has added and that has no machine: a release need not have room
+// for it.
+func (l *look) mayLack(slot release.Slot) bool {
+	_, chosen := l.want.Scaled[slot.Group]
+	to := l.aim.goal[slot.Group]
+	return chosen && to != nil && to.optional[slot.Index]
 }
 
 // unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes

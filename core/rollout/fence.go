@@ -82,10 +82,7 @@ func (d *docket) empty(slot release.Slot, g *release.Group) bool {
 	}) {
 		return false
 	}
-	f := l.memory.fenceNow()
-	if f.slots[slot] == nil {
-		f.slots[slot] = &fenced{}
-	}
+	entry(l.memory.fenceNow().slots, slot)
 	ok := true
 	for _, w := range l.want.Workers {
 		ok = d.heeds(w, slot) && ok
@@ -133,12 +130,7 @@ func (s *Steward) fenceNow() *fence {
 
 // reading returns what a worker told.
 func (f *fence) reading(w cluster.WorkerID) *reading {
-	r := f.reads[w]
-	if r == nil {
-		r = &reading{}
-		f.reads[w] = r
-	}
-	return r
+	return entry(f.reads, w)
 }
 
 // fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers

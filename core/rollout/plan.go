@@ -65,7 +65,7 @@ func Foresee(now time.Time, want *Want, standing []release.Standing) Plan {
 	l := newLook(NewSteward(cluster.Term{}), now, want, standing)
 	l.examine()
 	surveys, _ := l.surveyGroups()
-	out := Plan{First: ordersFirst(now, want, standing), Jobs: l.jobsChanged(), Command: want.Head.Command}
+	out := Plan{First: l.ordersFirst(standing), Jobs: l.jobsChanged(), Command: want.Head.Command}
 	for i := range want.Release.Groups {
 		for _, s := range surveys {
 			if s.goal.group.Name == want.Release.Groups[i].Name {
@@ -230,8 +230,7 @@ func (l *look) differs(m *release.Standing, to *side) (release.Does, string) {
 func (g *GroupPlan) destroy(list []*release.Standing, why string) {
 	for _, m := range list {
 		g.Replicas = append(g.Replicas, ReplicaPlan{Slot: m.Slot(), Does: release.Destroy, Machine: m.ID,
-			Worker: m.Worker,
-			Why:    why})
+			Worker: m.Worker, Why: why})
 	}
 }
 
@@ -239,14 +238,14 @@ func (g *GroupPlan) destroy(list []*release.Standing, why string) {
 const mostLooks = 1000
 
 // ordersFirst has a steward look until it waits for a machine to be ready, and returns what it ordered.
-func ordersFirst(now time.Time, want *Want, standing []release.Standing) (out []Order) {
+func (l *look) ordersFirst(standing []release.Standing) (out []Order) {
+	now, want := l.clock.now, l.want
 	to, wants := *want.Release, *want
 	to.Groups = slices.Clone(to.Groups)
 	for i := range to.Groups {
 		to.Groups[i].After = nil
 	}
 	wants.Release = &to
-	lacked := want.lacked(standing)
 	standing = slices.Clone(standing)
 	for i := range standing { // it foresees the release, not what the load leads to
 		standing[i].Load, standing[i].CPU = 0, nil
@@ -271,7 +270,7 @@ func ordersFirst(now time.Time, want *Want, standing []release.Standing) (out []
 			o := &n.Orders[i]
 			standing = carriedOut(o, standing)
 			s.Done(now, o, nil)
-			if o.Verb == Make && !lacked[o.Slot()] || o.Verb == Remove {
+			if o.Verb == Make && !l.mayLack(o.Slot()) || o.Verb == Remove {
 				out = append(out, *o)
 			}
 		}

@@ -64,11 +64,7 @@ func newRunMemory() runMemory {
 
 // of returns what is remembered of the runs of one kind of a group.
 func (m *runMemory) of(group string, kind machine.Run) *runWork {
-	of := runOf{group, kind}
-	if m.by[of] == nil {
-		m.by[of] = &runWork{}
-	}
-	return m.by[of]
+	return entry(m.by, runOf{group, kind})
 }
 
 // ranOut tells how the make of a run ended. Where nobody knows whether there is a machine now the term is over: in the next

@@ -322,22 +322,16 @@ func (s *Steward) enter(now time.Time, o *Order) {
 	w.busy, w.verb, w.done = true, o.Verb, time.Time{}
 }
 
-func (s *Steward) slot(x release.Slot) *slotWork {
-	w := s.slots[x]
-	if w == nil {
-		w = &slotWork{}
-		s.slots[x] = w
-	}
-	return w
-}
+func (s *Steward) slot(x release.Slot) *slotWork { return entry(s.slots, x) }
 
-func (s *Steward) machine(id string) *machineWork {
-	w := s.machines[id]
-	if w == nil {
-		w = &machineWork{}
-		s.machines[id] = w
+func (s *Steward) machine(id string) *machineWork { return entry(s.machines, id) }
+
+// entry returns what a map has of a key, which it enters as zero where there is nothing.
+func entry[K comparable, V any](of map[K]*V, key K) *V {
+	if of[key] == nil {
+		of[key] = new(V)
 	}
-	return w
+	return of[key]
 }
 
 // Done tells how an order ended: nil is that it was carried out.
