@@ -74,7 +74,7 @@ func newTown(t *testing.T, ids ...cluster.WorkerID) *town {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.members[id] = NewClaimant(id, link{w, id}, NewDecider(w.fleet, rows), w.fleet)
+		w.members[id] = NewClaimant(id, link{w, id}, NewDecider(w.fleet, rows.Keys), w.fleet)
 		w.brokers[id] = New(Options{Fleet: w.fleet, Directory: w.fleet, Apps: w.fleet, Policies: w.fleet,
 			Funds: w.fleet, Claims: w.members[id],
 			Region: "local", Rand: &locked{from: rand.NewChaCha8([32]byte{byte(i + 1)})}})
@@ -323,7 +323,7 @@ func TestAKeyWhoseEndIsOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			return New(Options{Fleet: f, Directory: f, Apps: f, Policies: f, Funds: f,
-				Claims: NewClaimant("", nil, NewDecider(f, rows), f), Region: "local",
+				Claims: NewClaimant("", nil, NewDecider(f, rows.Keys), f), Region: "local",
 				Rand: rand.NewChaCha8([32]byte{1})})
 		}
 		dead := start(j)

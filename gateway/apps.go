@@ -41,7 +41,7 @@ type appsAPI struct {
 // appCatalog is what it needs of the catalog.
 type appCatalog interface {
 	App(name string) (catalog.App, error)
-	Apps() []catalog.App
+	AllApps() []catalog.App
 	CreateApp(name, org, network, role string) (catalog.App, error)
 	MarkDeleting(name string) error
 	DeleteApp(name string) error
@@ -94,7 +94,7 @@ func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	a.directory.nameMissing(w, silent)
 	count := countByApp(a.directory.Fleet.Snapshot(), volumes)
 	list := api.AppList{Apps: []api.App{}}
-	for _, app := range a.catalog.Apps() {
+	for _, app := range a.catalog.AllApps() {
 		if org := q.Get("org_slug"); org != "" && org != app.Org {
 			continue
 		}

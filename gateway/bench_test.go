@@ -25,12 +25,12 @@ func benchGateway(b *testing.B, machines int) http.Handler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
+	if _, err := catalog.Apps.CreateApp("a", "", "", ""); err != nil {
 		b.Fatal(err)
 	}
 	w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})
 	f, handle := fleetOf(directly, w)
-	g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+	g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog.Apps},
 		Catalog: catalog, Token: testToken,
 		Log: slog.New(slog.NewJSONHandler(io.Discard, nil))}))
 	if err != nil {

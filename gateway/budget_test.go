@@ -39,7 +39,7 @@ func TestBudgeted(t *testing.T) {
 	}
 	own := `,"scheduling":{"band":"batch","eviction_budget":{"max":7}}`
 	want("", machine.Scheduling{}.Budget().Max)
-	if err := s.catalog.SetEvictionBudget("a",
+	if err := s.catalog.Apps.SetEvictionBudget("a",
 		&machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,10 @@ func TestBudgeted(t *testing.T) {
 		t.Errorf("the band is %q", got.Band)
 	}
 	want(own, 7)
-	if err := s.catalog.SetEvictionBudget("a", &machine.EvictionBudget{Max: 1000}); !fault.Is(err, fault.Invalid) {
+	if err := s.catalog.Apps.SetEvictionBudget("a", &machine.EvictionBudget{Max: 1000}); !fault.Is(err, fault.Invalid) {
 		t.Fatal(err)
 	}
-	if err := s.catalog.SetEvictionBudget("nobody", nil); !fault.Is(err, fault.NotFound) {
+	if err := s.catalog.Apps.SetEvictionBudget("nobody", nil); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 }

@@ -174,7 +174,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := again.OpenSecrets(&machine.Machine{App: "a", Config: &machine.Config{}})
+	values, err := again.Secrets.OpenSecrets(&machine.Machine{App: "a", Config: &machine.Config{}})
 	if err != nil || len(values) != 1 || values["SALT"] != "s" {
 		t.Errorf("read again: %v %v", values, err)
 	}
@@ -185,10 +185,10 @@ func TestAppDeletedWhileItsMachineIsMade(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()
 	w.after = func(lifecycle.Grant) error {
-		if err := s.catalog.MarkDeleting("a"); err != nil {
+		if err := s.catalog.Apps.MarkDeleting("a"); err != nil {
 			return err
 		}
-		return s.catalog.DeleteApp("a")
+		return s.catalog.Apps.DeleteApp("a")
 	}
 	s.want(404, "POST", "/v1/apps/a/machines", hostLaunch)
 	for _, m := range w.rows {

@@ -108,9 +108,9 @@ func New(o Options) (*Gateway, error) {
 	}
 	o.fill()
 	g := &Gateway{log: o.Log, directory: &directory{o.Directory, o.PageBytes}}
-	policies := known.Policies{Catalog: o.Catalog}
-	services := &releases.Releases{Catalog: o.Catalog, Broker: o.Broker, Directory: o.Directory, Self: o.Self,
-		Stewards: o.Stewards, LostAfter: o.LostAfter, Images: o.Images, Agree: o.Agree, Rand: o.Rand}
+	policies := known.Policies{Apps: o.Catalog.Apps, Catalog: o.Catalog.Policies}
+	services := &releases.Releases{Apps: o.Catalog.Apps, Namespaces: o.Catalog.Namespaces, Catalog: o.Catalog.Services,
+		Broker: o.Broker, Directory: o.Directory, Self: o.Self, Stewards: o.Stewards, LostAfter: o.LostAfter, Images: o.Images, Agree: o.Agree, Rand: o.Rand}
 	counts := append(o.Broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
 		clusterCollector{o.Cluster}, appCollector{services}, jobCollector{o.Jobs},
 		certCollector{o.Certs})
@@ -185,32 +185,52 @@ func (o *Options) digest() func(id string) (digest string, err error) {
 	}
 }
 
+// The subjects of the catalog that one noun needs together.
+type (
+	appsAndSecrets struct {
+		*catalog.Apps
+		*catalog.Secrets
+	}
+	appsAndServices struct {
+		*catalog.Apps
+		*catalog.Services
+	}
+	appsAndPolicies struct {
+		*catalog.Apps
+		*catalog.Policies
+	}
+	appsAndNamespaces struct {
+		*catalog.Apps
+		*catalog.Namespaces
+	}
+)
+
 // nouns returns all that is served, each with what it needs.
 func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.Releases, metrics http.Handler) []noun {
-	d := g.directory
+	d, c := g.directory, o.Catalog
 	return []noun{
-		&appsAPI{o.Catalog, d},
-		&secretsAPI{o.Catalog},
-		&namespacesAPI{o.Catalog, known.Accounts{Catalog: o.Catalog, Fleet: o.Directory.Fleet}},
-		&policiesAPI{o.Catalog, policies, d, o.Decisions},
-		&orgsAPI{o.Catalog, d},
-		&machinesAPI{o.Catalog, o.Broker, d},
+		&appsAPI{c.Apps, d},
+		&secretsAPI{c.Secrets},
+		&namespacesAPI{appsAndNamespaces{c.Apps, c.Namespaces}, known.Accounts{Catalog: c.Namespaces, Fleet: o.Directory.Fleet}},
+		&policiesAPI{appsAndPolicies{c.Apps, c.Policies}, policies, d, o.Decisions},
+		&orgsAPI{c.Apps, d},
+		&machinesAPI{appsAndSecrets{c.Apps, c.Secrets}, o.Broker, d},
 		&verbsAPI{o.Broker, d},
 		&metadataAPI{d},
 		&leasesAPI{d},
 		&consoleAPI{d, o.Log},
 		&servicesAPI{o.Proxy, o.Certs, d},
-		&releasesAPI{o.Catalog, services},
+		&releasesAPI{appsAndServices{c.Apps, c.Services}, services},
 		&movesAPI{o.Broker, services, d},
-		&volumesAPI{o.Catalog, o.Broker, policies, d, o.Rand},
-		&jobsAPI{o.Jobs, o.Catalog, d, o.Rand, o.Log},
-		&bidsAPI{o.Catalog, o.Broker, d},
-		&placingAPI{o.Catalog, o.Broker, d, o.Jobs},
+		&volumesAPI{appsAndNamespaces{c.Apps, c.Namespaces}, o.Broker, policies, d, o.Rand},
+		&jobsAPI{o.Jobs, appsAndNamespaces{c.Apps, c.Namespaces}, d, o.Rand, o.Log},
+		&bidsAPI{c.Apps, o.Broker, d},
+		&placingAPI{c.Apps, o.Broker, d, o.Jobs},
 		&platformAPI{o.Region, o.Broker, policies, d},
 		&decisionsAPI{o.Decisions, policies, d},
 		&membersAPI{o.Cluster, d, o.Proxy, o.Tokens},
 		&imagesAPI{d, o.Log},
-		&tokensAPI{o.Catalog, o.Tokens, o.Evictions},
+		&tokensAPI{c.Apps, o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, o.Claims},
 		&processAPI{o.Build, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
 	}

@@ -80,7 +80,7 @@ func openShop(t *testing.T, j journal.Journal, keyFile string, workers ...*memWo
 	}
 	s := &shop{t: t, catalog: rows, workers: workers, log: &lockedBuffer{}}
 	f, handle := fleetOf(func(w *memWorker) Worker { return reached(t, w) }, workers...)
-	s.options = Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: rows}, Catalog: rows,
+	s.options = Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: rows.Apps}, Catalog: rows,
 		Token: testToken, Region: "local",
 		Log: slog.New(slog.NewJSONHandler(s.log, nil)), Build: cluster.Build{Version: "test"}}
 	if s.spec, err = parsed(); err != nil {

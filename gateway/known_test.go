@@ -35,11 +35,11 @@ func TestManyWorkersAreNotAllRanked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
+	if _, err := catalog.Apps.CreateApp("a", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	f, handle := fleetOf(directly, workers...)
-	g, err := New(withBroker(t, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+	g, err := New(withBroker(t, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog.Apps},
 		Catalog: catalog, Token: testToken}))
 	if err != nil {
 		t.Fatal(err)

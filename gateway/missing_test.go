@@ -192,7 +192,7 @@ func TestHealthAsksNobody(t *testing.T) {
 func TestAMachineIsHeardOfBeforeItsApp(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room)).open()
 	m := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
-	if err := s.catalog.DeleteApp("a"); err != nil {
+	if err := s.catalog.Apps.DeleteApp("a"); err != nil {
 		t.Fatal(err)
 	}
 	s.want(200, "GET", "/v1/apps/a/machines/"+m.ID, nil)

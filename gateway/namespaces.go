@@ -23,7 +23,7 @@ type namespacesAPI struct {
 type namespaceCatalog interface {
 	App(name string) (catalog.App, error)
 	AppsByNamespace() map[string][]string
-	Namespaces() []catalog.Namespace
+	AllNamespaces() []catalog.Namespace
 	Namespace(name string) (catalog.Namespace, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
 	CreateNamespace(name string) error
@@ -88,7 +88,7 @@ func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
 }
 
 func (a *namespacesAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(a.catalog.Namespaces())})
+	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(a.catalog.AllNamespaces())})
 	return nil
 }
 

@@ -49,7 +49,7 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	var made api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", release).into(t, &made)
 	images := func() (out []string) {
-		service, _ := s.catalog.Service("a")
+		service, _ := s.catalog.Services.Service("a")
 		for _, g := range service.Release.Groups {
 			out = append(out, machine.ShortImage(g.Config.Image))
 		}
@@ -59,7 +59,7 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	if got := strings.Join(images(), " "); got != first || x.asked != 2 || len(made.ImagesHere) > 0 {
 		t.Fatal(got, x.asked, made)
 	}
-	service, _ := s.catalog.Service("a")
+	service, _ := s.catalog.Services.Service("a")
 	m := s.launch(`{"config":{"image":"demo:1"}}`)
 	known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
 	next := *known
@@ -80,7 +80,7 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	if got := strings.Join(images(), " "); got != first {
 		t.Fatal(got)
 	}
-	head := func() uint64 { service, _ := s.catalog.Service("a"); return service.Head.Number }
+	head := func() uint64 { service, _ := s.catalog.Services.Service("a"); return service.Head.Number }
 	before := head()
 	for _, path := range []string{"releases", "plan-release"} {
 		gone := strings.ReplaceAll(release, "demo:2", "ghcr.io/me/gone:1")

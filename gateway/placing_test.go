@@ -29,7 +29,7 @@ func TestMachinesOfADeletedAppGo(t *testing.T) {
 			var once sync.Once
 			deleteApp := func(lifecycle.Grant) error {
 				once.Do(func() {
-					if err := s.catalog.MarkDeleting("a"); err != nil {
+					if err := s.catalog.Apps.MarkDeleting("a"); err != nil {
 						t.Error(err)
 					}
 				})

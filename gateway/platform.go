@@ -186,7 +186,7 @@ const (
 // orgsAPI serves what an organization has.
 type orgsAPI struct {
 	catalog interface {
-		Apps() []catalog.App
+		AllApps() []catalog.App
 		App(name string) (catalog.App, error)
 	}
 	directory *directory
@@ -204,7 +204,7 @@ func (a *orgsAPI) handlers() handlers {
 // appsOf gives the names of an organization's apps.
 func (a *orgsAPI) appsOf(org string) map[string]bool {
 	names := map[string]bool{}
-	for _, app := range a.catalog.Apps() {
+	for _, app := range a.catalog.AllApps() {
 		if app.Org == org {
 			names[app.Name] = true
 		}

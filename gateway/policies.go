@@ -33,7 +33,7 @@ type policiesAPI struct {
 type policyCatalog interface {
 	App(name string) (catalog.App, error)
 	SetPolicy(app, name string) error
-	Policies() []catalog.Policy
+	AllPolicies() []catalog.Policy
 	Policy(name string) (catalog.Policy, error)
 	PolicyVersion(name string, number int) (policy.Version, []policy.Version, error)
 	PolicyInUse(name string) bool
@@ -62,7 +62,7 @@ func (a *policiesAPI) handlers() handlers {
 
 func (a *policiesAPI) policyInfos() api.PolicyList {
 	out := api.PolicyList{Policies: []api.PolicyInfo{}}
-	for _, p := range a.catalog.Policies() {
+	for _, p := range a.catalog.AllPolicies() {
 		out.Policies = append(out.Policies, api.PolicyInfo(p))
 	}
 	return out

@@ -51,7 +51,7 @@ func TestNamespaces(t *testing.T) {
 	s.want(400, "PUT", "/v1/souk/price", `{"per_hour":{"cpu":-1},"bands":{}}`)
 	var p quota.Price
 	s.want(200, "PUT", "/v1/souk/price", `{"per_hour":{"cpu":3},"bands":{"batch":0.5}}`).into(t, &p)
-	if p.PerHour["cpu"] != 3 || s.catalog.Price().Bands[machine.BandBatch] != 0.5 {
+	if p.PerHour["cpu"] != 3 || s.catalog.Namespaces.Price().Bands[machine.BandBatch] != 0.5 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -100,7 +100,7 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", strings.Replace(paidLaunch, `"service"`, `"free"`, 1))
 	w.set(func() { w.down = unavailable() })
-	if a := s.accounts().Of(s.catalog.Namespaces()[0]); a.Owed < 2.29 {
+	if a := s.accounts().Of(s.catalog.Namespaces.AllNamespaces()[0]); a.Owed < 2.29 {
 		t.Errorf("%+v", a)
 	}
 	if b := s.accounts().Limits("w2"); b.Budgets["default"].PerHour != 2 || b.Others["default"].Owed < 2.29 ||
@@ -193,8 +193,8 @@ func TestQuotaLends(t *testing.T) {
 func TestFairShare(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room)).open()
 	c := s.catalog
-	if err := errors.Join(c.CreateNamespace("ml"), c.CreateNamespace("web"),
-		c.SetQuota("web", nil, 2, nil)); err != nil {
+	if err := errors.Join(c.Namespaces.CreateNamespace("ml"), c.Namespaces.CreateNamespace("web"),
+		c.Namespaces.SetQuota("web", nil, 2, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if w := s.accounts().Shares(); len(w) != 3 || w["web"].Weight != 2 {
@@ -207,5 +207,5 @@ func TestFairShare(t *testing.T) {
 
 // accounts tell how the namespaces stand.
 func (s *shop) accounts() known.Accounts {
-	return known.Accounts{Catalog: s.catalog, Fleet: s.options.Directory.Fleet}
+	return known.Accounts{Catalog: s.catalog.Namespaces, Fleet: s.options.Directory.Fleet}
 }

@@ -30,7 +30,7 @@ func TestPlanRelease(t *testing.T) {
 		first.Groups[0].Replicas[1].To != "w1" {
 		t.Fatalf("%+v", first)
 	}
-	service, _ := s.catalog.Service("a")
+	service, _ := s.catalog.Services.Service("a")
 	for i := range 2 {
 		m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
 		known, _ := s.gateway.directory.Fleet.Snapshot().Machine(m.ID)
@@ -78,11 +78,11 @@ func TestPlanRelease(t *testing.T) {
 			t.Errorf("%s: no clause is told", tt.name)
 		}
 	}
-	if h, _ := s.catalog.Service("a"); h.Head.Number != 1 {
+	if h, _ := s.catalog.Services.Service("a"); h.Head.Number != 1 {
 		t.Errorf("plans wrote head %d", h.Head.Number)
 	}
 	s.want(200, "POST", "/v1/souk/apps/new/plan-release", webOf("demo:1", 64, 1, ""))
-	if _, err := s.catalog.App("new"); err == nil {
+	if _, err := s.catalog.Apps.App("new"); err == nil {
 		t.Error("a plan made an app")
 	}
 	s.want(400, "POST", "/v1/souk/apps/a/plan-release", `{"groups":[]}`)

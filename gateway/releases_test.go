@@ -91,7 +91,7 @@ func TestReleasesRefused(t *testing.T) {
 		`{"counts":{"db":1}}`: 404, `{"counts":{"web":1},"parent":""}`: 409} {
 		s.want(code, "POST", "/v1/souk/apps/a/scale", body)
 	}
-	if all, err := s.catalog.Releases("a"); err != nil || len(all) != 1 {
+	if all, err := s.catalog.Services.Releases("a"); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -105,7 +105,7 @@ func TestServiceStatus(t *testing.T) {
 	var made api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &made)
 	tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Busy: true}
-	if err := s.catalog.SetTenure("a", tenure); err != nil {
+	if err := s.catalog.Services.SetTenure("a", tenure); err != nil {
 		t.Fatal(err)
 	}
 	var out api.ServiceStatus
@@ -118,7 +118,7 @@ func TestServiceStatus(t *testing.T) {
 	for range 3 {
 		ids = append(ids, s.launch(`{"config":{"image":"demo:1"}}`).ID)
 	}
-	service, _ := s.catalog.Service("a")
+	service, _ := s.catalog.Services.Service("a")
 	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	replicas := map[string]*machine.Replica{ids[0]: {Group: "web", Index: 0, Spec: spec},
 		ids[1]: {Group: "web", Index: 0, Spec: "another"}, ids[2]: {Group: "gone", Index: 0, Spec: "another"}}
@@ -174,10 +174,10 @@ func TestRolloutVerbs(t *testing.T) {
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webRelease).into(t, &one)
 	progress := func(p release.Progress) {
 		t.Helper()
-		service, _ := s.catalog.Service("a")
+		service, _ := s.catalog.Services.Service("a")
 		p.Rollout, p.Release, p.At = service.Head.Rollout, service.Head.Release, time.Now()
 		tenure := release.Tenure{Term: cluster.Term{Number: 4, Member: "m2"}, Notes: release.Notes{Progress: p}}
-		if err := s.catalog.SetTenure("a", tenure); err != nil {
+		if err := s.catalog.Services.SetTenure("a", tenure); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +243,7 @@ func TestAReleaseByItsNumber(t *testing.T) {
 	s.want(404, "GET", "/v1/souk/apps/a/releases/3", nil)
 	s.want(400, "GET", "/v1/souk/apps/a/releases/x", nil)
 	s.want(200, "POST", "/v1/souk/apps/a/rollback", `{"release":"1"}`)
-	if now, _ := s.catalog.Service("a"); now.Head.Release != first.Release {
+	if now, _ := s.catalog.Services.Service("a"); now.Head.Release != first.Release {
 		t.Errorf("%s is wanted", now.Head.Release)
 	}
 }

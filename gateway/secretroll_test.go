@@ -31,7 +31,7 @@ func TestRollSecrets(t *testing.T) {
 	if r.into(t, &p); len(p.Groups) != 2 || p.Fits != api.FitsNow {
 		t.Fatalf("%+v", p)
 	}
-	if service, _ := s.catalog.Service("a"); service.Head.Number != 1 {
+	if service, _ := s.catalog.Services.Service("a"); service.Head.Number != 1 {
 		t.Fatal("a plan was carried out")
 	}
 	r = post(200, "/secrets", `{"values":{"A":"`+value+`1"}}`)
@@ -53,7 +53,7 @@ func TestRollSecrets(t *testing.T) {
 	for _, path := range []string{"/service", "/releases"} {
 		said += s.want(200, "GET", at+path, nil).raw
 	}
-	service, _ := s.catalog.Service("a")
+	service, _ := s.catalog.Services.Service("a")
 	said += s.want(200, "GET", at+"/releases/"+service.Head.Release, nil).raw
 	if strings.Contains(said, value) || strings.Contains(s.log.String(), value) {
 		t.Error("a value is told")

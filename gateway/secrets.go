@@ -24,7 +24,7 @@ type secretsAPI struct {
 
 // secretCatalog is what it needs of the catalog.
 type secretCatalog interface {
-	Secrets(app string) ([]catalog.Secret, uint64, error)
+	SecretsOf(app string) ([]catalog.Secret, uint64, error)
 	SetSecrets(app string, values map[string]*string) (uint64, []catalog.Secret, error)
 	SecretsReach(app string, version uint64) error
 }
@@ -47,7 +47,7 @@ func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 	if err != nil {
 		return api.SecretList{}, err
 	}
-	list, version, err := a.catalog.Secrets(app)
+	list, version, err := a.catalog.SecretsOf(app)
 	switch {
 	case err != nil:
 		return api.SecretList{}, err
@@ -127,7 +127,7 @@ func (a *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 
 func (a *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	app, name := r.PathValue("app"), r.PathValue("name")
-	list, _, err := a.catalog.Secrets(app)
+	list, _, err := a.catalog.SecretsOf(app)
 	if err != nil {
 		return err
 	}

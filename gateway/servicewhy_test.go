@@ -17,7 +17,7 @@ func TestWhyService(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.want(404, "GET", "/v1/souk/apps/a/why", nil)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 960, 6, ""))
-	service, _ := s.catalog.Service("a")
+	service, _ := s.catalog.Services.Service("a")
 	spec := service.Release.Spec(service.Release.Group("web"), 0)
 	for i, edit := range []func(*fleet.Machine){
 		func(m *fleet.Machine) { m.Ready = true },
@@ -64,7 +64,7 @@ func TestWhyUneven(t *testing.T) {
 		other.Memory = memory
 		s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", other)).open()
 		s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 512, 3, ""))
-		service, _ := s.catalog.Service("a")
+		service, _ := s.catalog.Services.Service("a")
 		spec := service.Release.Spec(service.Release.Group("web"), 0)
 		for i := range 3 {
 			m := s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":512}},` +

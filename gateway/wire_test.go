@@ -129,11 +129,11 @@ func BenchmarkCreateFar(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := catalog.CreateApp("a", "", "", ""); err != nil {
+			if _, err := catalog.Apps.CreateApp("a", "", "", ""); err != nil {
 				b.Fatal(err)
 			}
 			f, handle := fleetOf(func(*memWorker) Worker { return reached }, w)
-			g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog},
+			g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog.Apps},
 				Catalog: catalog, Token: testToken,
 				Log: slog.New(slog.DiscardHandler)}))
 			if err != nil {

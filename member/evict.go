@@ -179,7 +179,7 @@ func (e *Evictions) rotate(ctx context.Context, r cluster.Removal, force bool) (
 func (e *Evictions) reseal() (all, anew int, err error) {
 	objects := e.m.cluster.Objects()
 	for _, o := range append(objects.List(kindSecret), objects.List(kindOldSecret)...) {
-		sealed, changed, failed := e.catalog.Resealed(o.Key, o.Payload)
+		sealed, changed, failed := e.catalog.Secrets.Resealed(o.Key, o.Payload)
 		if fault.Is(failed, fault.NotFound) {
 			continue // of an app that is gone
 		}

@@ -247,7 +247,7 @@ func TestOddObjects(t *testing.T) {
 		_, bad := hers.Judge("bad")
 		return good == nil && bad != nil
 	})
-	if _, err := shared.CreateApp("after", "personal", "", ""); err != nil {
+	if _, err := shared.Apps.CreateApp("after", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the catalog goes on", func() bool {
@@ -423,10 +423,10 @@ func TestADeletedAppStaysDeleted(t *testing.T) {
 	go func() { a.Import(t.Context(), shared); close(done) }()
 	t.Cleanup(func() { <-done })
 	for i := range 300 {
-		if _, err := shared.CreateApp("web", "", "", ""); err != nil {
+		if _, err := shared.Apps.CreateApp("web", "", "", ""); err != nil {
 			t.Fatalf("the app that was deleted %d times: %v", i, err)
 		}
-		if err := shared.DeleteApp("web"); err != nil {
+		if err := shared.Apps.DeleteApp("web"); err != nil {
 			t.Fatal(i, err)
 		}
 	}

@@ -37,10 +37,10 @@ func TestARowInPieces(t *testing.T) {
 	})
 	b, _ := sharedCatalog(t, func(string, string, []byte) error { return nil })
 	i := importer{objects: reader, catalog: b, log: slog.New(slog.DiscardHandler), waiting: map[rowKey]bool{}}
-	if _, err := a.CreateApp("shop", "", "", ""); err != nil {
+	if _, err := a.Apps.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	h, _, err := a.Change("shop", release.Change{Why: release.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
+	h, _, err := a.Services.Change("shop", release.Change{Why: release.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
 		At: time.Now()})
 	if err != nil {
 		t.Fatal(err)
@@ -62,18 +62,18 @@ func TestARowInPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		i.changes([]registry.Change{{Kind: o.Kind, Key: o.Key}})
-		s, there := b.Service("shop")
+		s, there := b.Services.Service("shop")
 		if last := n == len(all)-1; there && (s.Release != nil) != last {
 			t.Fatalf("after %s/%s: %v", o.Kind, o.Key, s.Why)
 		}
 	}
-	s, _ := b.Service("shop")
+	s, _ := b.Services.Service("shop")
 	raw, _ := reader.Get("release", key)
 	if value, whole := joined(reader, "release", raw); !whole || !bytes.Equal(value, rows["release/"+key]) ||
 		s.Release.ID() != h.Release {
 		t.Fatal("the release is another")
 	}
-	if err := a.DeleteApp("shop"); err != nil {
+	if err := a.Apps.DeleteApp("shop"); err != nil {
 		t.Fatal(err)
 	}
 	if left := writer.List(kindPiece); len(left) != 0 {
@@ -85,7 +85,7 @@ func TestARowInPieces(t *testing.T) {
 func TestOddPieces(t *testing.T) {
 	objects := newTown(t).add("m1").cluster.Objects()
 	c, journal := sharedCatalog(t, func(string, string, []byte) error { return nil })
-	if _, err := c.CreateApp("shop", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	before := journal.commits
@@ -100,7 +100,7 @@ func TestOddPieces(t *testing.T) {
 	if journal.commits != before || len(i.waiting) != 1 {
 		t.Errorf("%d commits, %v", journal.commits-before, i.waiting)
 	}
-	if _, err := c.Releases("shop"); err == nil {
+	if _, err := c.Services.Releases("shop"); err == nil {
 		t.Error("there are releases")
 	}
 }

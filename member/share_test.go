@@ -67,7 +67,7 @@ func TestImportIsByRow(t *testing.T) {
 		return journal.commits - before
 	}
 	for n := range 20 {
-		if _, err := writer.CreateApp(fmt.Sprintf("app-%d", n), "", "", ""); err != nil {
+		if _, err := writer.Apps.CreateApp(fmt.Sprintf("app-%d", n), "", "", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestImportIsByRow(t *testing.T) {
 		t.Errorf("20 rows that are heard together cost %d commits", n)
 	}
 	told = nil
-	if err := writer.SetDisconnect("app-7", catalog.DisconnectFast); err != nil {
+	if err := writer.Apps.SetDisconnect("app-7", catalog.DisconnectFast); err != nil {
 		t.Fatal(err)
 	}
 	if n := hear(told...); n != 1 {
@@ -83,10 +83,10 @@ func TestImportIsByRow(t *testing.T) {
 	}
 	told = nil
 	value := "hush"
-	if _, err := writer.CreateApp("web", "", "", ""); err != nil {
+	if _, err := writer.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := writer.SetSecrets("web", map[string]*string{"TOKEN": &value}); err != nil {
+	if _, _, err := writer.Secrets.SetSecrets("web", map[string]*string{"TOKEN": &value}); err != nil {
 		t.Fatal(err)
 	}
 	app, secret := told[len(told)-2], told[len(told)-1]
@@ -97,7 +97,7 @@ func TestImportIsByRow(t *testing.T) {
 		t.Errorf("its app cost %d commits, %d rows wait", n, len(i.waiting))
 	}
 	m := &machine.Machine{App: "web", Config: &machine.Config{}}
-	if got, err := reader.OpenSecrets(m); err != nil || got["TOKEN"] != value {
+	if got, err := reader.Secrets.OpenSecrets(m); err != nil || got["TOKEN"] != value {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, x := range []registry.Change{secret, told[len(told)-2]} { // what another deletes is gone here too
@@ -106,10 +106,10 @@ func TestImportIsByRow(t *testing.T) {
 		}
 		i.changes([]registry.Change{x})
 	}
-	if got, err := reader.OpenSecrets(m); err == nil || len(got) > 0 {
+	if got, err := reader.Secrets.OpenSecrets(m); err == nil || len(got) > 0 {
 		t.Errorf("an app that another member deleted is still here, with %v", got)
 	}
-	if _, err := reader.App("web"); !fault.Is(err, fault.NotFound) {
+	if _, err := reader.Apps.App("web"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an app that another member deleted: %v", err)
 	}
 	if _, err := objects.Put("app", "odd", 1, []byte("{}")); err != nil {

@@ -17,7 +17,7 @@ const tellEvery = time.Second / 4
 func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
 	defer every.Stop()
-	accounts := known.Accounts{Catalog: n.catalog, Fleet: n.fleet}
+	accounts := known.Accounts{Catalog: n.catalog.Namespaces, Fleet: n.fleet}
 	told := make([]*quota.Limits, len(n.workers))
 	for {
 		for i, w := range n.workers {

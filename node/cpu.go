@@ -93,7 +93,7 @@ func (n *Node) scaledByCPU(worker int) map[string]int64 {
 		}
 		if m.App != app {
 			app, groups = m.App, nil
-			if s, is := n.catalog.Service(app); is {
+			if s, is := n.catalog.Services.Service(app); is {
 				if r, _ := s.InForce(); r != nil {
 					groups = r.Groups
 				}

@@ -97,7 +97,7 @@ func (n *Node) names() names.View {
 	}
 	return &fleet.Names{Fleet: n.fleet, Addresses: n.network.Addresses, V4: neighbours, Entries: n.entryOf,
 		KeepsOut: n.keepsOut,
-		Known:    func(app string) bool { _, err := n.catalog.App(app); return err == nil },
+		Known:    func(app string) bool { _, err := n.catalog.Apps.App(app); return err == nil },
 		Host:     func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }
 

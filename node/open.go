@@ -105,9 +105,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Runtime:  r,
 			Ports:    &n.ports,
 			Images:   n.images,
-			Wanted:   n.catalog.WantedImages,
+			Wanted:   n.catalog.Services.WantedImages,
 			Sized:    n.o.Sized,
-			Secrets:  awaitSecrets(ctx, n.catalog.OpenSecrets),
+			Secrets:  awaitSecrets(ctx, n.catalog.Secrets.OpenSecrets),
 			Tasks:    tasks,
 			Drain:    n.drain,
 			MayBegin: mayBegin,
@@ -256,7 +256,7 @@ func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error
 		o.Peers, o.Self, o.Agree = m, m.ID(), m.Agree
 		o.Unfit = func() error { return twinOf(m) }
 	}
-	n.directory = &find.Directory{Fleet: n.fleet, Apps: n.catalog,
+	n.directory = &find.Directory{Fleet: n.fleet, Apps: n.catalog.Apps,
 		Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 			if w, here := own[id]; here || n.o.Member == nil {
 				return w, here

@@ -131,7 +131,7 @@ func (n *Node) drain(ctx context.Context, app, machine string, most time.Duratio
 
 // kept returns what is kept of an app as a service.
 func (n *Node) kept(app string) (k proxy.Kept) {
-	s, is := n.catalog.Service(app)
+	s, is := n.catalog.Services.Service(app)
 	if !is || s.Head == nil || s.App.Deleting {
 		return k
 	}

@@ -77,7 +77,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		})
 	}
 	g.Go(func() error { return n.watchCatalog(gctx) })
-	g.Go(func() error { n.catalog.Tend(gctx); return nil })
+	g.Go(func() error { n.catalog.Keys.Tend(gctx); return nil })
 	g.Go(func() error { <-gctx.Done(); return n.shutdown(gctx) })
 	return g.Wait()
 }

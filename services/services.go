@@ -62,8 +62,8 @@ type Members interface {
 
 // Catalog is what is wanted.
 type Catalog interface {
-	// Services lists the apps that are services.
-	Services() []string
+	// AllServices lists the apps that are services.
+	AllServices() []string
 	// Service returns what is wanted of one; false: nothing.
 	Service(app string) (catalog.Service, bool)
 	// ServicesMoved returns a channel that is closed when TakeMovedServices has something new. It is called before that.
@@ -130,7 +130,7 @@ func (s *Services) Run(ctx context.Context) {
 		began := time.Now()
 		s.quiet, s.patient = began.Add(settleFor), began.Add(awaitFor)
 	}
-	for _, app := range s.o.Catalog.Services() {
+	for _, app := range s.o.Catalog.AllServices() {
 		s.changed(app)
 	}
 	timer := time.NewTimer(time.Hour)

@@ -87,7 +87,7 @@ func (b *board) want(app string, g release.Group) {
 	})
 }
 
-func (v *view) Services() []string {
+func (v *view) AllServices() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Sorted(maps.Keys(v.all))

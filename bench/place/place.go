@@ -155,7 +155,7 @@ func open(workers, machines int) (t *testbed, err error) {
 		return nil, err
 	}
 	for i := range apps {
-		if _, err := rows.CreateApp(appName(i), "", "", ""); err != nil {
+		if _, err := rows.Apps.CreateApp(appName(i), "", "", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -174,7 +174,7 @@ func open(workers, machines int) (t *testbed, err error) {
 	if t.log, err = decisionlog.Open(decisionlog.Options{Dir: t.dir, MaxBytes: 1 << 30}); err != nil {
 		return nil, err
 	}
-	directory := &find.Directory{Fleet: t.fleet, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+	directory := &find.Directory{Fleet: t.fleet, Apps: rows.Apps, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 		s, known := t.byID[id]
 		return s, known
 	}}

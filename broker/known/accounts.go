@@ -19,7 +19,7 @@ type Accounts struct {
 // AccountCatalog is what they need of the catalog.
 type AccountCatalog interface {
 	NamespaceOf(app string) (catalog.Namespace, error)
-	Namespaces() []catalog.Namespace
+	AllNamespaces() []catalog.Namespace
 	Price() quota.Price
 }
 
@@ -57,7 +57,7 @@ func (a Accounts) Limits(worker cluster.WorkerID) quota.Limits {
 	b := quota.Limits{Price: a.Catalog.Price(), Budgets: map[string]quota.Budget{},
 		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
 	limited := false
-	for _, n := range a.Catalog.Namespaces() {
+	for _, n := range a.Catalog.AllNamespaces() {
 		if n.Budget != nil {
 			b.Budgets[n.Name], limited = *n.Budget, true
 		}
@@ -100,7 +100,7 @@ func (a Accounts) Price() quota.Price { return a.Catalog.Price() }
 // Shares lists the weights.
 func (a Accounts) Shares() map[string]quota.Share {
 	shares := map[string]quota.Share{}
-	for _, n := range a.Catalog.Namespaces() {
+	for _, n := range a.Catalog.AllNamespaces() {
 		shares[n.Name] = quota.Share{Weight: n.Weight}
 	}
 	return shares

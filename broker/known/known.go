@@ -33,9 +33,9 @@ type Options struct {
 // New makes a broker, and what decides for it what must be unique in an app.
 func New(o Options) (*broker.Broker, *broker.Claimant) {
 	known := Fleet{o.Directory}
-	claims := broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(known, o.Catalog), known)
-	b := broker.Options{Fleet: known, Directory: known, Apps: apps{o.Catalog}, Policies: Policies{o.Catalog},
-		Funds: Accounts{o.Catalog, o.Directory.Fleet}, Claims: claims, Region: cmp.Or(o.Region, "local"), Rand: o.Rand,
+	claims := broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(known, o.Catalog.Keys), known)
+	b := broker.Options{Fleet: known, Directory: known, Apps: apps{o.Catalog.Apps, o.Catalog.Secrets},
+		Policies: Policies{o.Catalog.Apps, o.Catalog.Policies}, Funds: Accounts{o.Catalog.Namespaces, o.Directory.Fleet}, Claims: claims, Region: cmp.Or(o.Region, "local"), Rand: o.Rand,
 		Agree: o.Agree, Unfit: o.Unfit}
 	if o.Log != nil {
 		b.Log = o.Log
@@ -47,16 +47,19 @@ func New(o Options) (*broker.Broker, *broker.Claimant) {
 }
 
 // apps are the catalog's, as a broker reads them.
-type apps struct{ *catalog.Catalog }
+type apps struct {
+	*catalog.Apps
+	*catalog.Secrets
+}
 
 // OpenApp looks an app up.
 func (a apps) OpenApp(name string) (string, error) {
-	app, err := a.Catalog.OpenApp(name)
+	app, err := a.Apps.OpenApp(name)
 	return app.ID, err
 }
 
 // EvictionBudget looks up what was set for the app.
 func (a apps) EvictionBudget(name string) *machine.EvictionBudget {
-	app, _ := a.Catalog.App(name) // of one that is gone the request is refused elsewhere
+	app, _ := a.Apps.App(name) // of one that is gone the request is refused elsewhere
 	return app.Budget
 }

@@ -6,11 +6,18 @@ import (
 )
 
 // Policies tell which policy ranks the workers for a request.
-type Policies struct{ Catalog PolicyCatalog }
+type Policies struct {
+	Apps    AppCatalog
+	Catalog PolicyCatalog
+}
+
+// AppCatalog is what they need of apps.
+type AppCatalog interface {
+	App(name string) (catalog.App, error)
+}
 
 // PolicyCatalog is what they need of the catalog.
 type PolicyCatalog interface {
-	App(name string) (catalog.App, error)
 	PolicyChoice() catalog.PolicyChoice
 	BoundPolicy(name string) (placement.Policy, error)
 }
@@ -20,7 +27,7 @@ type PolicyCatalog interface {
 func (p Policies) PolicyFor(r *placement.Request) (placement.Policy, error) {
 	name := r.Scheduling.Policy
 	if name == "" {
-		app, _ := p.Catalog.App(r.App) // of one that is gone the request is refused elsewhere
+		app, _ := p.Apps.App(r.App) // of one that is gone the request is refused elsewhere
 		name = app.Policy
 	}
 	if name == "" {

@@ -79,7 +79,7 @@ func newTown(t *testing.T, places map[string]string) *town {
 		t.Cleanup(func() { cancel(); <-done })
 		all[k.ID()] = k
 	}
-	directory := &find.Directory{Fleet: f, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+	directory := &find.Directory{Fleet: f, Apps: rows.Apps, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 		k, is := all[id]
 		return k, is
 	}}

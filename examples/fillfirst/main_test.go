@@ -48,7 +48,7 @@ func TestFillFirst(t *testing.T) {
 		})
 		workers[id] = w
 	}
-	directory := &find.Directory{Fleet: picture, Apps: rows, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+	directory := &find.Directory{Fleet: picture, Apps: rows.Apps, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
 		w, there := workers[id]
 		return w, there
 	}}

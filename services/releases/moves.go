@@ -87,7 +87,7 @@ func staysText(m *machine.Machine, wanted *release.Release) string {
 // Rebalancing lists the machines of a service that would leave their groups evenly spread elsewhere.
 func (a *Releases) Rebalancing(app string) (api.Rebalancing, error) {
 	out := api.Rebalancing{App: app, Moves: []api.ReplicaMove{}}
-	if _, err := a.Catalog.App(app); err != nil {
+	if _, err := a.Apps.App(app); err != nil {
 		return out, err
 	}
 	s, there := a.Catalog.Service(app)

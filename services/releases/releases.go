@@ -20,29 +20,39 @@ import (
 
 // Releases answer what is asked of the services of a process.
 type Releases struct {
-	Catalog   Catalog
-	Broker    Broker
-	Directory *find.Directory
-	Self      cluster.WorkerID          // the member; "": this process is alone
-	Stewards  func() []cluster.WorkerID // members that carry services and that can be heard
-	LostAfter time.Duration             // rollout.Want's
-	Images    Images                    // nil: names of images stay as they are
+	Apps       Apps
+	Namespaces Namespaces
+	Catalog    Catalog
+	Broker     Broker
+	Directory  *find.Directory
+	Self       cluster.WorkerID          // the member; "": this process is alone
+	Stewards   func() []cluster.WorkerID // members that carry services and that can be heard
+	LostAfter  time.Duration             // rollout.Want's
+	Images     Images                    // nil: names of images stay as they are
 	// Agree waits until the members that can be heard know what this one knows; worker: that a worker has changed, too.
 	Agree func(ctx context.Context, worker bool)
 	Rand  io.Reader
 }
 
-// Catalog is what they need of the catalog.
-type Catalog interface {
+// Apps is what they need of apps.
+type Apps interface {
 	App(name string) (catalog.App, error)
+}
+
+// Namespaces is what they need of namespaces.
+type Namespaces interface {
 	NamespaceOf(app string) (catalog.Namespace, error)
+}
+
+// Catalog is what they need of the catalog's services.
+type Catalog interface {
 	Change(app string, want release.Change) (h *release.Head, renewed []string, err error)
 	Foresee(app string, want release.Change) (catalog.Service, error)
 	ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
 		now time.Time) (catalog.Service, []string, error)
 	Releases(app string) ([]catalog.ReleaseEntry, error)
 	Service(app string) (catalog.Service, bool)
-	Services() []string
+	AllServices() []string
 }
 
 // Broker is what they need of the broker.

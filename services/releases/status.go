@@ -18,7 +18,7 @@ import (
 
 // Status returns what is wanted of an app, and how it stands.
 func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus, err error) {
-	if _, err := a.Catalog.App(app); err != nil {
+	if _, err := a.Apps.App(app); err != nil {
 		return s, out, err
 	}
 	s, there := a.Catalog.Service(app)
@@ -45,7 +45,7 @@ func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus,
 // Carried tells of the groups of each service whose steward this member is, by app.
 func (a *Releases) Carried() map[string][]api.GroupStatus {
 	members, out := a.Stewards(), map[string][]api.GroupStatus{}
-	for _, app := range a.Catalog.Services() {
+	for _, app := range a.Catalog.AllServices() {
 		s, is := a.Catalog.Service(app)
 		if is && s.Head != nil && release.StewardOf(s.App.ID, members, s.Tenure) == a.Self {
 			out[app] = a.Groups(&s)

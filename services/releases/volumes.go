@@ -189,7 +189,7 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *rele
 	if _, err := a.Catalog.Foresee(app.Name, *want); err != nil {
 		return nil, err // nothing is made for a release that is refused
 	}
-	space, err := a.Catalog.NamespaceOf(app.Name)
+	space, err := a.Namespaces.NamespaceOf(app.Name)
 	if err != nil {
 		return nil, err
 	}

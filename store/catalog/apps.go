@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -35,25 +34,32 @@ type App struct {
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"`
 }
 
-// apps is the table of apps.
-type apps struct {
-	*rows[App]
-	last int32 // the highest number ever given here or heard of
+// Apps are the apps and their settings.
+type Apps struct {
+	*engine
+	rows     *rows[App]
+	last     int32 // the highest number ever given here or heard of
+	services *Services
 }
 
-func newApps() *apps {
-	t := &apps{rows: newRows(bucketApp, func(key string, a App) error {
+func newApps(e *engine) *Apps {
+	c := &Apps{engine: e, rows: newRows(bucketApp, func(key string, a App) error {
 		if !machine.ValidLabel(a.Name) {
 			return fault.New(fault.Invalid, fault.CodeAppName, "%q cannot be an app's name", fault.Clip(a.Name, 80))
 		}
 		return named(key, a.Name)
 	})}
-	t.seen = func(_ string, a App) { t.last = max(t.last, a.Number) }
-	return t
+	c.rows.seen = func(_ string, a App) { c.last = max(c.last, a.Number) }
+	e.add(bucketApp, bucket{table: c.rows, ofService: true, heard: func(app string) { c.services.appHeard(app) },
+		removed: func(app string) []change {
+			c.services.appRemoved(app)
+			return e.ofApp(app)
+		}})
+	return c
 }
 
 // CreateApp enters an app. org "" is "personal".
-func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
+func (c *Apps) CreateApp(name, org, network, role string) (App, error) {
 	if err := checkName(name); err != nil {
 		return App{}, err
 	}
@@ -62,18 +68,18 @@ func (c *Catalog) CreateApp(name, org, network, role string) (App, error) {
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	if _, taken := c.apps.all[name]; taken {
+	if _, taken := c.rows.all[name]; taken {
 		return App{}, fault.New(fault.Conflict, fault.CodeAppNameInUse,
 			"Validation failed: Name has already been taken: there is an app %s; choose another name", name)
 	}
-	if len(c.apps.all) >= MaxApps {
+	if len(c.rows.all) >= MaxApps {
 		return App{}, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyApps, Scope: fault.ScopeQuota,
-			Text: fmt.Sprintf("there are %d apps, the most a catalog keeps; delete some", len(c.apps.all))}
+			Text: fmt.Sprintf("there are %d apps, the most a catalog keeps; delete some", len(c.rows.all))}
 	}
-	a := App{ID: ulid.Make().String(), Number: c.apps.last + 1, Name: name, Org: org, Network: network, Role: role,
+	a := App{ID: ulid.Make().String(), Number: c.last + 1, Name: name, Org: org, Network: network, Role: role,
 		CreatedAt: time.Now().UTC()}
-	c.forgetOrphan(name)
-	return a, c.commit(c.apps.put(name, a))
+	c.services.forgetOrphan(name)
+	return a, c.commit(c.rows.put(name, a))
 }
 
 // checkName refuses what cannot be an app's name.
@@ -87,10 +93,10 @@ func checkName(name string) error {
 }
 
 // App returns one app.
-func (c *Catalog) App(name string) (App, error) {
+func (c *Apps) App(name string) (App, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	a, there := c.apps.all[name]
+	a, there := c.rows.all[name]
 	if !there {
 		return App{}, NoApp()
 	}
@@ -98,7 +104,7 @@ func (c *Catalog) App(name string) (App, error) {
 }
 
 // OpenApp returns an app that takes new things: one that is being deleted is not found.
-func (c *Catalog) OpenApp(name string) (App, error) {
+func (c *Apps) OpenApp(name string) (App, error) {
 	a, err := c.App(name)
 	if err == nil && a.Deleting {
 		err = NoApp()
@@ -109,15 +115,15 @@ func (c *Catalog) OpenApp(name string) (App, error) {
 // NoApp is the error for an app that is not there.
 func NoApp() error { return fault.New(fault.NotFound, fault.CodeAppNotFound, "app not found") }
 
-// Apps returns the apps in the order of their names.
-func (c *Catalog) Apps() []App {
+// AllApps returns the apps in the order of their names.
+func (c *Apps) AllApps() []App {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.apps.sorted()
+	return c.rows.sorted()
 }
 
 // MarkDeleting makes an app refuse everything new. It is the first step of a deletion, and lasts over a crash.
-func (c *Catalog) MarkDeleting(name string) error {
+func (c *Apps) MarkDeleting(name string) error {
 	return c.updateApp(name, func(a *App) error {
 		a.Deleting = true
 		return nil
@@ -125,35 +131,20 @@ func (c *Catalog) MarkDeleting(name string) error {
 }
 
 // DeleteApp takes an app out, with its secrets, keys and service.
-func (c *Catalog) DeleteApp(name string) error {
+func (c *Apps) DeleteApp(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if _, there := c.apps.all[name]; !there {
+	if _, there := c.rows.all[name]; !there {
 		return NoApp()
 	}
-	return c.commit(c.removal(name)...)
-}
-
-// removal returns the changes that take an app out with all that hangs on it. The caller holds write.
-func (c *Catalog) removal(name string) []change {
-	x, _ := c.apps.remove(name)
-	batch := []change{x}
-	for secret := range maps.Keys(c.secrets.byApp[name]) {
-		x, _ := c.secrets.remove(name + "/" + secret)
-		batch = append(batch, x)
-	}
-	for old := range maps.Keys(c.old.byApp[name]) {
-		x, _ := c.old.remove(name + "/" + old)
-		batch = append(batch, x)
-	}
-	return append(append(batch, c.serviceRemoval(name)...), c.keys.removeApp(name)...)
+	return c.commit(append([]change{c.rows.remove(name)}, c.ofApp(name)...)...)
 }
 
 // updateApp changes one app. What set leaves as it is costs no commit.
-func (c *Catalog) updateApp(name string, set func(*App) error) error {
+func (c *Apps) updateApp(name string, set func(*App) error) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	a, there := c.apps.all[name]
+	a, there := c.rows.all[name]
 	if !there {
 		return NoApp()
 	}
@@ -161,12 +152,12 @@ func (c *Catalog) updateApp(name string, set func(*App) error) error {
 	if err := set(&next); err != nil || next == a {
 		return err
 	}
-	return c.commit(c.apps.put(name, next))
+	return c.commit(c.rows.put(name, next))
 }
 
 // SetEvictionBudget sets what the machines of an app are launched with that name no eviction budget; nil is the
 // default.
-func (c *Catalog) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
+func (c *Apps) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
 	return c.updateApp(app, func(a *App) error {
 		if why := b.Valid(); why != "" {
 			return fault.New(fault.Invalid, codeEvictionBudget, "%s", why)
@@ -186,7 +177,7 @@ const (
 )
 
 // SetDisconnect sets an app's disconnect policy.
-func (c *Catalog) SetDisconnect(app, policy string) error {
+func (c *Apps) SetDisconnect(app, policy string) error {
 	if !slices.Contains([]string{DisconnectFast, DisconnectFenced, DisconnectNever}, policy) {
 		return fault.New(fault.Invalid, codeDisconnect, "there is no disconnect policy %q; use %s, %s or %s",
 			fault.Clip(policy, 40), DisconnectFast, DisconnectFenced, DisconnectNever)
@@ -194,24 +185,5 @@ func (c *Catalog) SetDisconnect(app, policy string) error {
 	return c.updateApp(app, func(a *App) error {
 		a.Disconnect = policy
 		return nil
-	})
-}
-
-// SetPolicy sets the policy of placement of an app; "" is the default.
-func (c *Catalog) SetPolicy(app, name string) error {
-	return c.updateApp(app, func(a *App) error {
-		a.Policy = name
-		return c.policies.usable(name)
-	})
-}
-
-// SetNamespace puts an app into a namespace. Its machines that are there stay in the one that they were made in.
-func (c *Catalog) SetNamespace(app, name string) error {
-	return c.updateApp(app, func(a *App) error {
-		n, err := c.namespace(name)
-		if a.Namespace = n.Name; n.isDefault() {
-			a.Namespace = ""
-		}
-		return err
 	})
 }

@@ -26,10 +26,10 @@ func TestKeyFileIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := "hush-hush"
-	if _, err := c.CreateApp("a", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("a", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.SetSecrets("a", map[string]*string{"PEPPER": &value}); err != nil {
+	if _, _, err := c.Secrets.SetSecrets("a", map[string]*string{"PEPPER": &value}); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(key)
@@ -57,7 +57,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if err == nil {
-				if _, err := catalog.OpenSecrets(plain("a")); fault.CodeOf(err) != "unseal" {
+				if _, err := catalog.Secrets.OpenSecrets(plain("a")); fault.CodeOf(err) != "unseal" {
 					t.Errorf("another key opens the secrets: %v", err)
 				}
 			}
@@ -81,17 +81,17 @@ func TestACopyOfTheDiskOpensNoSecret(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return c.OpenSecrets(plain("a"))
+		return c.Secrets.OpenSecrets(plain("a"))
 	}
 	c, err := Open(j, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	value := "hunter2"
-	if _, err := c.CreateApp("a", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("a", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.SetSecrets("a", map[string]*string{"PASSWORD": &value}); err != nil {
+	if _, _, err := c.Secrets.SetSecrets("a", map[string]*string{"PASSWORD": &value}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)
@@ -131,10 +131,10 @@ func TestCatalogSurvives(t *testing.T) {
 		value := "v"
 		for i := range 4 {
 			name := fmt.Sprintf("app-%d", i)
-			if _, err := c.CreateApp(name, "", "", ""); err == nil {
+			if _, err := c.Apps.CreateApp(name, "", "", ""); err == nil {
 				apps[name] = true
 			}
-			if _, _, err := c.SetSecrets(name, map[string]*string{"S": &value}); err == nil {
+			if _, _, err := c.Secrets.SetSecrets(name, map[string]*string{"S": &value}); err == nil {
 				secrets[name] = value
 			}
 		}
@@ -147,11 +147,11 @@ func TestCatalogSurvives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := again.Apps(); len(got) != len(apps) {
+		if got := again.Apps.AllApps(); len(got) != len(apps) {
 			t.Errorf("after %d commits there are %d apps, and %d were acknowledged", n, len(got), len(apps))
 		}
 		for name, want := range secrets {
-			if got, err := again.OpenSecrets(plain(name)); err != nil || got["S"] != want {
+			if got, err := again.Secrets.OpenSecrets(plain(name)); err != nil || got["S"] != want {
 				t.Errorf("after %d commits the secret of %s is %v (%v)", n, name, got, err)
 			}
 		}
@@ -183,7 +183,7 @@ func TestKeysAreForgotten(t *testing.T) {
 		}
 		claim := func(key, hash, id string) string {
 			t.Helper()
-			got, err := c.Claim("a", key, hash, "0000000000000"+id)
+			got, err := c.Keys.Claim("a", key, hash, "0000000000000"+id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,9 +204,9 @@ func TestKeysAreForgotten(t *testing.T) {
 		<-time.After(KeyLife + time.Second)
 		claim("k2", "h", "5")
 		n := 0
-		c.settleKeys(time.Now())
-		if err := j.Load(func(fsm.Record) error { n++; return nil }); err != nil || n != 1 || c.keys.all.n != 1 {
-			t.Errorf("%d keys are remembered, %d on disk (%v)", c.keys.all.n, n, err)
+		c.Keys.settleKeys(time.Now())
+		if err := j.Load(func(fsm.Record) error { n++; return nil }); err != nil || n != 1 || c.Keys.table.all.n != 1 {
+			t.Errorf("%d keys are remembered, %d on disk (%v)", c.Keys.table.all.n, n, err)
 		}
 	})
 }

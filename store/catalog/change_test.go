@@ -8,45 +8,45 @@ import (
 
 // The verbs, as tests say them.
 
-func (c *Catalog) Deploy(app string, r *release.Release, by string, parent *string, booking *release.Booking,
+func (c *Services) Deploy(app string, r *release.Release, by string, parent *string, booking *release.Booking,
 	now time.Time) (*release.Head, error) {
 	h, _, err := c.Change(app, release.Change{Why: release.WhyDeploy, New: r, By: by, Parent: parent, Booking: booking,
 		At: now})
 	return h, err
 }
 
-func (c *Catalog) Scale(app string, counts map[string]int, by string, parent *string,
+func (c *Services) Scale(app string, counts map[string]int, by string, parent *string,
 	now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyScale, Counts: counts}, by, parent, now)
 }
 
-func (c *Catalog) Restart(app, by string, parent *string, now time.Time) (*release.Head, error) {
+func (c *Services) Restart(app, by string, parent *string, now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyRestart}, by, parent, now)
 }
 
-func (c *Catalog) Rollback(app, to, by string, parent *string, now time.Time) (*release.Head, []string, error) {
+func (c *Services) Rollback(app, to, by string, parent *string, now time.Time) (*release.Head, []string, error) {
 	return c.Change(app, release.Change{Why: release.WhyBack, Release: to, By: by, Parent: parent, At: now})
 }
 
-func (c *Catalog) Pause(app, by string, parent *string, now time.Time) (*release.Head, error) {
+func (c *Services) Pause(app, by string, parent *string, now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyPause}, by, parent, now)
 }
 
-func (c *Catalog) Resume(app, by string, parent *string, now time.Time) (*release.Head, error) {
+func (c *Services) Resume(app, by string, parent *string, now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyResume}, by, parent, now)
 }
 
-func (c *Catalog) Promote(app string, steps int, all bool, by string, parent *string,
+func (c *Services) Promote(app string, steps int, all bool, by string, parent *string,
 	now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyPromote, Promote: steps, All: all}, by, parent, now)
 }
 
-func (c *Catalog) Move(app string, moves []release.MoveTo, stands func(id string) bool, by string,
+func (c *Services) Move(app string, moves []release.MoveTo, stands func(id string) bool, by string,
 	now time.Time) (*release.Head, error) {
 	return c.verb(app, release.Change{Why: release.WhyMove, Moves: moves, Stands: stands}, by, nil, now)
 }
 
-func (c *Catalog) verb(app string, want release.Change, by string, parent *string,
+func (c *Services) verb(app string, want release.Change, by string, parent *string,
 	now time.Time) (*release.Head, error) {
 	want.By, want.Parent, want.At = by, parent, now
 	h, _, err := c.Change(app, want)

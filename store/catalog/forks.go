@@ -12,33 +12,17 @@ import (
 // MaxForks bounds the heads of an app that were overtaken and are kept; the oldest go.
 const MaxForks = 20
 
-// keepImported commits a row that another member wrote. before is the head that stood where the row is one: if neither
-// knew of the other, the one that is replaced is kept as a fork, in the same commit, and told to all. Each member that
-// had it writes the same row.
-func (c *Catalog) keepImported(x change, before *release.Head) error {
-	if x.record.Bucket != bucketHead || before == nil {
-		return c.keep(x)
-	}
-	forks := c.forked(x.record.Key, x.record.Value, before)
-	if err := c.keep(append(forks, x)...); err != nil {
-		return err
-	}
-	for _, f := range forks {
-		c.tell(f.record)
-	}
-	return nil
-}
-
-// forked returns the changes that keep a head which another replaces, if that one did not follow on it.
-func (c *Catalog) forked(app string, value []byte, before *release.Head) []change {
+// forked returns the changes that keep the head of an app which an imported one replaces, if that did not follow on it:
+// neither member knew of the other. Each member that had it writes the same row.
+func (c *Services) forked(app string, value []byte) []change {
 	var v versioned[release.Head]
-	if v.UnmarshalJSON(value) != nil || v.row == nil {
+	before := c.heads.get(app)
+	if before == nil || v.UnmarshalJSON(value) != nil || v.row == nil {
 		return nil
 	}
 	key := app + "/" + before.ID()
-	_, there := c.forks.all[key]
 	// A head that before has followed on replaces it where a member wrote it again, its clock having been ahead.
-	if there || !v.row.Overtakes(before) && !before.Follows(v.row.ID()) {
+	if c.forks.has(key) || !v.row.Overtakes(before) && !before.Follows(v.row.ID()) {
 		return nil
 	}
 	type kept struct {
@@ -57,8 +41,7 @@ func (c *Catalog) forked(app string, value []byte, before *release.Head) []chang
 	}
 	out := []change{c.forks.put(key, newVersioned(before))}
 	for _, k := range all[min(MaxForks, len(all)):] {
-		x, _ := c.forks.remove(k.key)
-		out = append(out, x)
+		out = append(out, c.forks.remove(k.key))
 	}
 	return out
 }

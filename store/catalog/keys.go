@@ -28,9 +28,9 @@ const (
 	keysAtOnce = 1000 // keys that one claim takes out or writes beside its own
 )
 
-// keys is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
+// keyTable is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
 // is entered here at once, and is on disk with the next claim or Tend: see pending.
-type keys struct {
+type keyTable struct {
 	mu     sync.Mutex                    // guards all; taken after the catalog's locks
 	byApp  map[string]map[string]*keyRow // what was bound since
 	all    keyQueue
@@ -40,6 +40,19 @@ type keys struct {
 	loaded map[string]*keyList  // by app, what the journal had when it was opened
 }
 
+// Keys are the idempotency keys.
+type Keys struct {
+	*engine
+	table *keyTable
+	apps  *Apps
+}
+
+func newKeys(e *engine) *Keys {
+	c := &Keys{engine: e, table: newKeyTable()}
+	e.add(bucketKey, bucket{table: c.table, private: true, ofApp: c.table.removeApp})
+	return c
+}
+
 // keyUse counts the creates under way with one key.
 type keyUse struct {
 	creates int
@@ -47,14 +60,14 @@ type keyUse struct {
 	kept    bool // one of them did more than to be refused
 }
 
-func newKeys() *keys {
-	return &keys{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{}, spaces: map[string]*keyQueue{},
+func newKeyTable() *keyTable {
+	return &keyTable{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{}, spaces: map[string]*keyQueue{},
 		dirty: map[string]struct{}{}, claims: map[string]*keyUse{}}
 }
 
 func nameOfKey(app, key string) string { return app + "/" + key }
 
-func (t *keys) get(name string) *keyRow {
+func (t *keyTable) get(name string) *keyRow {
 	app, key, _ := strings.Cut(name, "/")
 	if r := t.byApp[app][key]; r != nil {
 		return r
@@ -63,7 +76,7 @@ func (t *keys) get(name string) *keyRow {
 }
 
 // enter adds a row as the newest one of its namespace.
-func (t *keys) enter(r *keyRow, space string) {
+func (t *keyTable) enter(r *keyRow, space string) {
 	t.leave(t.get(nameOfKey(r.app, r.key)))
 	if t.byApp[r.app] == nil {
 		t.byApp[r.app] = map[string]*keyRow{}
@@ -75,7 +88,7 @@ func (t *keys) enter(r *keyRow, space string) {
 }
 
 // queueOf returns the rows of a namespace.
-func (t *keys) queueOf(space string) *keyQueue {
+func (t *keyTable) queueOf(space string) *keyQueue {
 	space = cmp.Or(space, quota.Default)
 	if t.spaces[space] == nil {
 		t.spaces[space] = &keyQueue{}
@@ -83,7 +96,7 @@ func (t *keys) queueOf(space string) *keyQueue {
 	return t.spaces[space]
 }
 
-func (t *keys) leave(r *keyRow) {
+func (t *keyTable) leave(r *keyRow) {
 	if r == nil {
 		return
 	}
@@ -102,7 +115,7 @@ func (t *keys) leave(r *keyRow) {
 }
 
 // load takes a row of the journal, which gives them by name.
-func (t *keys) load(name string, value []byte) error {
+func (t *keyTable) load(name string, value []byte) error {
 	app, key, _ := strings.Cut(name, "/")
 	of := t.loaded[app]
 	if of == nil {
@@ -117,7 +130,7 @@ func (t *keys) load(name string, value []byte) error {
 }
 
 // sort enters what was loaded, in the order in which it was bound.
-func (t *keys) sort(spaceOf func(app string) string) {
+func (t *keyTable) sort(spaceOf func(app string) string) {
 	n := 0
 	for _, of := range t.loaded {
 		n += of.n
@@ -142,23 +155,27 @@ func (t *keys) sort(spaceOf func(app string) string) {
 	}
 }
 
-func (t *keys) accept(string, []byte) (x change, same bool, err error) {
+func (t *keyTable) accept(string, []byte) (x change, same bool, err error) {
 	return x, false, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", bucketKey)
 }
 
-func (t *keys) remove(name string) (change, bool) {
+func (t *keyTable) has(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.get(name) != nil
+}
+
+func (t *keyTable) remove(name string) change {
 	return change{fsm.Record{Bucket: bucketKey, Key: name}, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.leave(t.get(name))
 		delete(t.dirty, name)
-	}}, t.get(name) != nil
+	}}
 }
 
 // removeApp returns the changes that take out the keys of an app.
-func (t *keys) removeApp(app string) (out []change) {
+func (t *keyTable) removeApp(app string) (out []change) {
 	t.mu.Lock()
 	var names []string
 	for key := range t.byApp[app] {
@@ -167,14 +184,13 @@ func (t *keys) removeApp(app string) (out []change) {
 	t.loaded[app].each(func(r *keyRow) { names = append(names, nameOfKey(app, r.key)) })
 	t.mu.Unlock()
 	for _, name := range names {
-		x, _ := t.remove(name)
-		out = append(out, x)
+		out = append(out, t.remove(name))
 	}
 	return out
 }
 
 // expire takes out the oldest keys whose time is over. Its cost is that of what it takes out.
-func (t *keys) expire(now time.Time) {
+func (t *keyTable) expire(now time.Time) {
 	for range keysAtOnce {
 		r := t.all.oldest()
 		if r == nil || now.Sub(r.bound()) < KeyLife {
@@ -185,7 +201,7 @@ func (t *keys) expire(now time.Time) {
 }
 
 // forget takes a row out, here at once and later on disk.
-func (t *keys) forget(r *keyRow) {
+func (t *keyTable) forget(r *keyRow) {
 	if r != nil {
 		t.leave(r)
 		t.dirty[nameOfKey(r.app, r.key)] = struct{}{}
@@ -193,7 +209,7 @@ func (t *keys) forget(r *keyRow) {
 }
 
 // pending returns some of the changes that are not on disk yet. The caller holds the catalog's write, and commits them.
-func (t *keys) pending() (out []change) {
+func (t *keyTable) pending() (out []change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name := range t.dirty {
@@ -211,7 +227,7 @@ func (t *keys) pending() (out []change) {
 }
 
 // bounded refuses one more key of a namespace where there are as many as are remembered, and says when there is room.
-func (t *keys) bounded(now time.Time, space string) error {
+func (t *keyTable) bounded(now time.Time, space string) error {
 	space = cmp.Or(space, quota.Default)
 	switch of := t.spaces[space]; {
 	case of != nil && of.n >= MaxNamespaceKeys:
@@ -235,7 +251,7 @@ type Claim struct {
 	Bound   time.Time // when the key was bound; zero: just now
 	Other   bool      // the key is a client's own id, and was used for another request
 
-	c          *Catalog
+	keys       *Keys
 	name, hash string
 }
 
@@ -245,7 +261,7 @@ type Claim struct {
 //
 // A client's own id (cluster.OwnID) needs no binding before, as its repetition has the same id: it is remembered from
 // when its machine is made.
-func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
+func (c *Keys) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if len(key) > MaxKeyLength {
 		return nil, fault.New(fault.Invalid, codeKeyLength,
 			"an Idempotency-Key has at most %d bytes, not %d", MaxKeyLength, len(key))
@@ -254,11 +270,11 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 		return nil, fault.New(fault.Invalid, fault.CodeID, "a key is bound to a machine's id, not to %q",
 			fault.Clip(machineID, 40))
 	}
-	k := &Claim{Machine: machineID, c: c, name: nameOfKey(app, key), hash: hash}
-	now, t := time.Now().UTC(), c.keys
+	k := &Claim{Machine: machineID, keys: c, name: nameOfKey(app, key), hash: hash}
+	now, t := time.Now().UTC(), c.table
 	c.write.Lock()
 	defer c.write.Unlock()
-	known, err := t.known(now, k, c.apps.all[app].Namespace)
+	known, err := t.known(now, k, c.apps.rows.all[app].Namespace)
 	if known || err != nil {
 		return k, err
 	}
@@ -268,7 +284,7 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			delete(t.dirty, k.name)
-			t.enter(r, c.apps.all[app].Namespace)
+			t.enter(r, c.apps.rows.all[app].Namespace)
 		}}
 		if err := c.commit(append(t.pending(), put)...); err != nil {
 			return nil, err
@@ -280,7 +296,7 @@ func (c *Catalog) Claim(app, key, hash, machineID string) (*Claim, error) {
 
 // known looks a key up, and where it is bound counts one more create of it. It is an error where the key is of another
 // request, or is unknown and there is no room for it.
-func (t *keys) known(now time.Time, k *Claim, space string) (bool, error) {
+func (t *keyTable) known(now time.Time, k *Claim, space string) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.get(k.name)
@@ -305,13 +321,13 @@ func OtherRequest() error {
 }
 
 // begin counts one more create of a key.
-func (t *keys) begin(name string, first bool) {
+func (t *keyTable) begin(name string, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.count(name, first)
 }
 
-func (t *keys) count(name string, first bool) {
+func (t *keyTable) count(name string, first bool) {
 	if t.claims[name] == nil {
 		t.claims[name] = &keyUse{first: first}
 	}
@@ -322,14 +338,14 @@ func (t *keys) count(name string, first bool) {
 // again: it does not count towards MaxKeys, and its next create is a new one. One whose machine was made never makes
 // another, wherever that machine has gone. Neither is worth a commit of its own: see Tend.
 func (k *Claim) End(came cluster.Creation) {
-	if k == nil || k.c == nil {
+	if k == nil || k.keys == nil {
 		return
 	}
-	t := k.c.keys
-	k.c.mu.RLock()
+	t := k.keys.table
+	k.keys.mu.RLock()
 	app, key, _ := strings.Cut(k.name, "/")
-	space := k.c.apps.all[app].Namespace
-	k.c.mu.RUnlock()
+	space := k.keys.apps.rows.all[app].Namespace
+	k.keys.mu.RUnlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	use := t.claims[k.name]
@@ -355,7 +371,7 @@ func (k *Claim) End(came cluster.Creation) {
 
 // Tend writes every second what keys came to, and takes out those whose time is over, until ctx ends. What it does not
 // come to Close does.
-func (c *Catalog) Tend(ctx context.Context) {
+func (c *Keys) Tend(ctx context.Context) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
 	for {
@@ -369,14 +385,14 @@ func (c *Catalog) Tend(ctx context.Context) {
 }
 
 // settleKeys writes what is pending of keys. An error of the disk is told by Failed.
-func (c *Catalog) settleKeys(now time.Time) {
+func (c *Keys) settleKeys(now time.Time) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	for range MaxKeys / keysAtOnce {
-		c.keys.mu.Lock()
-		c.keys.expire(now)
-		c.keys.mu.Unlock()
-		batch := c.keys.pending()
+		c.table.mu.Lock()
+		c.table.expire(now)
+		c.table.mu.Unlock()
+		batch := c.table.pending()
 		if len(batch) == 0 || c.keep(batch...) != nil {
 			return
 		}
@@ -384,20 +400,20 @@ func (c *Catalog) settleKeys(now time.Time) {
 }
 
 // BoundKey returns the machine that a key of an app is bound to here; "" where it is not.
-func (c *Catalog) BoundKey(app, key string) string {
-	c.keys.mu.Lock()
-	defer c.keys.mu.Unlock()
-	if r := c.keys.get(nameOfKey(app, key)); r != nil && time.Since(r.bound()) < KeyLife {
+func (c *Keys) BoundKey(app, key string) string {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if r := c.table.get(nameOfKey(app, key)); r != nil && time.Since(r.bound()) < KeyLife {
 		return r.id()
 	}
 	return ""
 }
 
 // BoundKeys calls f with every key that is bound here, in no order, until f returns false. f must not call the catalog.
-func (c *Catalog) BoundKeys(f func(app, key, machine string) bool) {
-	c.keys.mu.Lock()
-	defer c.keys.mu.Unlock()
-	for _, r := range c.keys.all.rows {
+func (c *Keys) BoundKeys(f func(app, key, machine string) bool) {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	for _, r := range c.table.all.rows {
 		if !r.left && time.Since(r.bound()) < KeyLife && !cluster.IsOwnID(r.key) && !f(r.app, r.key, r.id()) {
 			return
 		}

@@ -37,7 +37,7 @@ func id(i int) string { return fmt.Sprintf("%014x", i) }
 
 func claim(t testing.TB, c *Catalog, key string, i int) *Claim {
 	t.Helper()
-	k, err := c.Claim("a", key, "hash", id(i))
+	k, err := c.Keys.Claim("a", key, "hash", id(i))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestRefusedKeysDoNotCount(t *testing.T) {
 	for i := range 3 * keysAtOnce {
 		claim(t, c, fmt.Sprint("k", i), 1).End(cluster.NotMade)
 	}
-	if c.keys.all.n != 0 || c.keys.spaces[quota.Default].n != 0 {
-		t.Errorf("%d keys count", c.keys.all.n)
+	if c.Keys.table.all.n != 0 || c.Keys.table.spaces[quota.Default].n != 0 {
+		t.Errorf("%d keys count", c.Keys.table.all.n)
 	}
 	claim(t, c, "kept", 1).End(cluster.IsMade)
 	if rows := onDisk(t, j); rows != 1 {
@@ -107,7 +107,7 @@ func TestAKeyIsKeptOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := newCatalog(t)
 		ctx, end := context.WithCancel(t.Context())
-		go c.Tend(ctx)
+		go c.Keys.Tend(ctx)
 		claim(t, c, "k", 1)
 		claim(t, c, "made", 2).End(cluster.IsMade)
 		claim(t, c, cluster.OwnID(id(3)), 3).End(cluster.IsMade)
@@ -139,14 +139,14 @@ func TestAKeyIsKeptOverARestart(t *testing.T) {
 func TestKeysOfBeforeAndSince(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	spaceOf := func(app string) string { return map[string]string{"a": "ml"}[app] }
-	table, want := newKeys(), map[string]uint32{}
+	table, want := newKeyTable(), map[string]uint32{}
 	now := time.Unix(1_000_000, 0)
 	for round := range 60_000 {
 		app, key := []string{"a", "a-b", "b"}[rng.IntN(3)], fmt.Sprint(rng.IntN(1500))
 		name := nameOfKey(app, key)
 		switch n := rng.IntN(6000); {
 		case n == 0:
-			again := newKeys()
+			again := newKeyTable()
 			for _, name := range slices.Sorted(maps.Keys(want)) {
 				if err := again.load(name, table.get(name).encode()); err != nil {
 					t.Fatal(err)
@@ -195,10 +195,10 @@ func TestKeysOfBeforeAndSince(t *testing.T) {
 
 // fill binds n keys of an app, and writes none.
 func fill(c *Catalog, app, space string, n int, at time.Time) {
-	c.keys.mu.Lock()
-	defer c.keys.mu.Unlock()
+	c.Keys.table.mu.Lock()
+	defer c.Keys.table.mu.Unlock()
 	for i := range n {
-		c.keys.enter(newKeyRow(app, fmt.Sprint(i), &Claim{Machine: id(i), hash: "hash"}, at), space)
+		c.Keys.table.enter(newKeyRow(app, fmt.Sprint(i), &Claim{Machine: id(i), hash: "hash"}, at), space)
 	}
 }
 
@@ -208,37 +208,37 @@ func TestAFullTableOfKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newCatalog(t)
 		for _, of := range []string{"a", "b", "c"} {
-			if _, err := c.CreateApp(of, "", "", ""); err != nil {
+			if _, err := c.Apps.CreateApp(of, "", "", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := c.CreateNamespace("ml"); err != nil || c.SetNamespace("b", "ml") != nil {
+		if err := c.Namespaces.CreateNamespace("ml"); err != nil || c.Namespaces.SetNamespace("b", "ml") != nil {
 			t.Fatal(err)
 		}
 		fill(c, "a", "", MaxNamespaceKeys, time.Now())
 		<-time.After(time.Hour)
-		_, err := c.Claim("a", "one more", "hash", id(1))
+		_, err := c.Keys.Claim("a", "one more", "hash", id(1))
 		if wait := fault.As(err).RetryAfter; fault.CodeOf(err) != "too_many_keys" ||
 			wait < KeyLife-time.Hour || wait > KeyLife-time.Hour+time.Second {
 			t.Fatalf("%v, to be asked again in %v", err, wait)
 		}
-		refuse := func() { _, _ = c.Claim("c", "one more", "hash", id(1)) }
+		refuse := func() { _, _ = c.Keys.Claim("c", "one more", "hash", id(1)) }
 		if n := testing.AllocsPerRun(10, refuse); n > 20 {
 			t.Errorf("a refusal costs %v allocations", n)
 		}
-		if k, err := c.Claim("b", "another's", "hash", id(1)); err != nil {
+		if k, err := c.Keys.Claim("b", "another's", "hash", id(1)); err != nil {
 			t.Errorf("a namespace without keys is refused for one that has many: %v", err)
 		} else {
 			k.End(cluster.IsMade)
 		}
 		<-time.After(KeyLife - time.Hour + time.Second)
 		claim(t, c, "one more", 1).End(cluster.IsMade)
-		if want := MaxNamespaceKeys - keysAtOnce + 2; c.keys.all.n != want {
-			t.Errorf("%d keys count, want %d", c.keys.all.n, want)
+		if want := MaxNamespaceKeys - keysAtOnce + 2; c.Keys.table.all.n != want {
+			t.Errorf("%d keys count, want %d", c.Keys.table.all.n, want)
 		}
-		c.settleKeys(time.Now())
-		if c.keys.all.n != 2 || len(c.keys.dirty) > 0 {
-			t.Errorf("%d keys count, %d wait for the disk", c.keys.all.n, len(c.keys.dirty))
+		c.Keys.settleKeys(time.Now())
+		if c.Keys.table.all.n != 2 || len(c.Keys.table.dirty) > 0 {
+			t.Errorf("%d keys count, %d wait for the disk", c.Keys.table.all.n, len(c.Keys.table.dirty))
 		}
 	})
 }
@@ -267,7 +267,7 @@ func TestAMillionKeys(t *testing.T) {
 		const n = 300
 		began := time.Now()
 		for i := range n {
-			k, err := c.Claim("other", fmt.Sprint("k", i, began), "hash", id(i))
+			k, err := c.Keys.Claim("other", fmt.Sprint("k", i, began), "hash", id(i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,15 +287,15 @@ func TestAMillionKeys(t *testing.T) {
 			r := newKeyRow("web", key, &Claim{Machine: id(i*500 + n), hash: key}, at)
 			r.made = true
 			batch = append(batch, change{fsm.Record{Bucket: bucketKey, Key: nameOfKey("web", key), Value: r.encode()},
-				func() { c.keys.enter(r, "") }})
+				func() { c.Keys.table.enter(r, "") }})
 		}
 		if err := c.keep(batch...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	used := heap() - before
-	c.keys.spaces[quota.Default].n -= MaxKeys // the claims that are measured find room
-	c.keys.all.n -= MaxKeys
+	c.Keys.table.spaces[quota.Default].n -= MaxKeys // the claims that are measured find room
+	c.Keys.table.all.n -= MaxKeys
 	full := claims()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -310,8 +310,8 @@ func TestAMillionKeys(t *testing.T) {
 	c = open()
 	took, busy := time.Since(began), cpu(t)-busy
 	opened := heap() - before
-	c.keys.spaces[quota.Default].n -= MaxKeys
-	c.keys.all.n -= MaxKeys
+	c.Keys.table.spaces[quota.Default].n -= MaxKeys
+	c.Keys.table.all.n -= MaxKeys
 	t.Logf("%d keys: %d MB on disk, %d MB in memory, opened in %v with %v of CPU and then %d MB; a claim takes %v of "+
 		"none, %v of all, %v of all that were loaded", MaxKeys, at.Size()>>20, used>>20, took.Round(time.Millisecond),
 		busy.Round(time.Millisecond), opened>>20, empty, full, claims())

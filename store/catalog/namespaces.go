@@ -22,6 +22,21 @@ type Namespace struct {
 
 func (n Namespace) isDefault() bool { return n.Name == quota.Default }
 
+// Namespaces are the namespaces of apps, what each may spend, and what resources cost.
+type Namespaces struct {
+	*engine
+	rows   *rows[Namespace]
+	prices *rows[quota.Price]
+	apps   *Apps
+}
+
+func newNamespaces(e *engine) *Namespaces {
+	c := &Namespaces{engine: e, rows: newRows(bucketNamespace, checkNamespace), prices: newRows(bucketPrice, checkPrice)}
+	e.add(bucketNamespace, bucket{table: c.rows})
+	e.add(bucketPrice, bucket{table: c.prices})
+	return c
+}
+
 func checkNamespace(key string, n Namespace) error {
 	if !machine.ValidLabel(n.Name) {
 		return fault.New(fault.Invalid, codeNamespaceName, "%q cannot be a namespace's name", fault.Clip(n.Name, 80))
@@ -31,9 +46,9 @@ func checkNamespace(key string, n Namespace) error {
 
 // namespace returns a namespace by its name, or says that it is not there; "" is the default one. Who reads holds mu or
 // write.
-func (c *Catalog) namespace(name string) (Namespace, error) {
+func (c *Namespaces) namespace(name string) (Namespace, error) {
 	name = cmp.Or(name, quota.Default)
-	n, there := c.namespaces.all[name]
+	n, there := c.rows.all[name]
 	n.Name = name
 	if !there && !n.isDefault() {
 		return n, fault.New(fault.NotFound, codeNamespaceNotFound,
@@ -43,35 +58,35 @@ func (c *Catalog) namespace(name string) (Namespace, error) {
 	return n, nil
 }
 
-// Namespaces returns the namespaces in the order of their names.
-func (c *Catalog) Namespaces() []Namespace {
+// AllNamespaces returns the namespaces in the order of their names.
+func (c *Namespaces) AllNamespaces() []Namespace {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	d, _ := c.namespace(quota.Default)
-	out := slices.DeleteFunc(c.namespaces.sorted(), Namespace.isDefault)
+	out := slices.DeleteFunc(c.rows.sorted(), Namespace.isDefault)
 	out = append(out, d)
 	slices.SortFunc(out, func(a, b Namespace) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
 // Namespace returns one namespace; "" is the default one.
-func (c *Catalog) Namespace(name string) (Namespace, error) {
+func (c *Namespaces) Namespace(name string) (Namespace, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.namespace(name)
 }
 
 // NamespaceOf returns the namespace of an app.
-func (c *Catalog) NamespaceOf(app string) (Namespace, error) {
+func (c *Namespaces) NamespaceOf(app string) (Namespace, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.namespace(c.apps.all[app].Namespace)
+	return c.namespace(c.apps.rows.all[app].Namespace)
 }
 
 // AppsByNamespace returns the names of the apps of each namespace, in order.
-func (c *Catalog) AppsByNamespace() map[string][]string {
+func (c *Namespaces) AppsByNamespace() map[string][]string {
 	out := map[string][]string{}
-	for _, a := range c.Apps() {
+	for _, a := range c.apps.AllApps() {
 		space := cmp.Or(a.Namespace, quota.Default)
 		out[space] = append(out[space], a.Name)
 	}
@@ -79,7 +94,7 @@ func (c *Catalog) AppsByNamespace() map[string][]string {
 }
 
 // CreateNamespace enters a namespace that has no limit yet.
-func (c *Catalog) CreateNamespace(name string) error {
+func (c *Namespaces) CreateNamespace(name string) error {
 	if !machine.ValidLabel(name) {
 		return fault.New(fault.Invalid, codeNamespaceName,
 			"%q cannot be a namespace's name; use 1 to 63 lower-case letters, digits and dashes, with no dash at "+
@@ -92,15 +107,15 @@ func (c *Catalog) CreateNamespace(name string) error {
 		return fault.New(fault.Conflict, codeNamespaceNameInUse, "there is a namespace %s already; choose another name",
 			name)
 	}
-	if len(c.namespaces.all) >= quota.MaxNamespaces {
+	if len(c.rows.all) >= quota.MaxNamespaces {
 		return &fault.Error{Kind: fault.Exhausted, Code: codeTooManyNamespaces, Scope: fault.ScopeQuota,
-			Text: fmt.Sprintf("there are %d namespaces, the most a cluster keeps; remove some", len(c.namespaces.all))}
+			Text: fmt.Sprintf("there are %d namespaces, the most a cluster keeps; remove some", len(c.rows.all))}
 	}
-	return c.commit(c.namespaces.put(name, Namespace{Name: name, CreatedAt: time.Now().UTC()}))
+	return c.commit(c.rows.put(name, Namespace{Name: name, CreatedAt: time.Now().UTC()}))
 }
 
 // DeleteNamespace takes out a namespace that no app is in.
-func (c *Catalog) DeleteNamespace(name string) error {
+func (c *Namespaces) DeleteNamespace(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if name == quota.Default {
@@ -110,18 +125,17 @@ func (c *Catalog) DeleteNamespace(name string) error {
 	if _, err := c.namespace(name); err != nil {
 		return err
 	}
-	for _, a := range c.apps.all {
+	for _, a := range c.apps.rows.all {
 		if a.Namespace == name {
 			return fault.New(fault.Precondition, codeNamespaceInUse,
 				"app %s is in namespace %s; move it or destroy it first", a.Name, name)
 		}
 	}
-	x, _ := c.namespaces.remove(name)
-	return c.commit(x)
+	return c.commit(c.rows.remove(name))
 }
 
 // SetQuota sets what a namespace may spend, nil for no limit, the weight of its fair share, and what it may occupy at once.
-func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error {
+func (c *Namespaces) SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error {
 	why := most.Valid()
 	if b != nil && why == "" {
 		why = b.Valid()
@@ -139,7 +153,18 @@ func (c *Catalog) SetQuota(name string, b *quota.Budget, weight float64, most qu
 		return err
 	}
 	n.Budget, n.Weight, n.Max = b, weight, most
-	return c.commit(c.namespaces.put(n.Name, n))
+	return c.commit(c.rows.put(n.Name, n))
+}
+
+// SetNamespace puts an app into a namespace. Its machines that are there stay in the one that they were made in.
+func (c *Namespaces) SetNamespace(app, name string) error {
+	return c.apps.updateApp(app, func(a *App) error {
+		n, err := c.namespace(name)
+		if a.Namespace = n.Name; n.isDefault() {
+			a.Namespace = ""
+		}
+		return err
+	})
 }
 
 func checkPrice(key string, p quota.Price) error {
@@ -150,7 +175,7 @@ func checkPrice(key string, p quota.Price) error {
 }
 
 // Price returns what resources cost.
-func (c *Catalog) Price() quota.Price {
+func (c *Namespaces) Price() quota.Price {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if p, set := c.prices.all[keyPrice]; set {
@@ -160,7 +185,7 @@ func (c *Catalog) Price() quota.Price {
 }
 
 // SetPrice sets what resources cost from now on.
-func (c *Catalog) SetPrice(p quota.Price) error {
+func (c *Namespaces) SetPrice(p quota.Price) error {
 	if err := checkPrice(keyPrice, p); err != nil {
 		return err
 	}

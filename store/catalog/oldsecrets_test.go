@@ -49,7 +49,7 @@ type vault struct {
 }
 
 func (v *vault) head(t *rapid.T) *release.Head {
-	s, there := v.all[0].Service("shop")
+	s, there := v.all[0].Services.Service("shop")
 	if !there || s.Head == nil {
 		t.Fatal("the service is gone")
 	}
@@ -58,7 +58,7 @@ func (v *vault) head(t *rapid.T) *release.Head {
 
 // inForce returns what the machines of the release in force read.
 func (v *vault) inForce(t *rapid.T) map[string]string {
-	s, _ := v.all[0].Service("shop")
+	s, _ := v.all[0].Services.Service("shop")
 	r, _ := s.InForce()
 	return v.of[r.ID()]
 }
@@ -107,7 +107,7 @@ func (v *vault) check(t *rapid.T) {
 		}
 	}
 	for member, c := range v.all {
-		s, _ := c.Service("shop")
+		s, _ := c.Services.Service("shop")
 		pinned := map[string]bool{}
 		for _, r := range []*release.Release{s.Release, s.Before} {
 			if r == nil {
@@ -119,7 +119,7 @@ func (v *vault) check(t *rapid.T) {
 			want := v.of[r.ID()]
 			all := slices.Collect(maps.Keys(want))
 			for group, names := range map[string][]string{"all": all, "one": {"A"}, "none": nil} {
-				got, err := c.OpenSecrets(replica(r, group, 0))
+				got, err := c.Secrets.OpenSecrets(replica(r, group, 0))
 				for name, value := range got {
 					if want[name] != value || !slices.Contains(names, name) {
 						t.Fatalf("member %d, release %s: group %s reads %s = %q, not %q", member, r.Note, group, name,
@@ -132,7 +132,7 @@ func (v *vault) check(t *rapid.T) {
 				}
 			}
 		}
-		for key := range c.old.byApp["shop"] {
+		for key := range c.Secrets.old.byApp["shop"] {
 			if !pinned[key] {
 				t.Fatalf("member %d keeps %s, which no release has", member, key)
 			}
@@ -150,13 +150,13 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"},
 			of: map[string]map[string]string{}, at: morning}
 		c := v.all[0]
-		_, err := c.CreateApp("shop", "", "", "")
+		_, err := c.Apps.CreateApp("shop", "", "", "")
 		zero := "value 0"
 		if err == nil {
-			_, _, err = c.SetSecrets("shop", map[string]*string{"A": &zero})
+			_, _, err = c.Secrets.SetSecrets("shop", map[string]*string{"A": &zero})
 		}
 		if err == nil {
-			_, err = c.Deploy("shop", readers("0"), "ann", nil, nil, v.at)
+			_, err = c.Services.Deploy("shop", readers("0"), "ann", nil, nil, v.at)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 			h := v.head(rt)
 			p := release.Progress{Rollout: h.Rollout, Release: h.Release, State: release.Done,
 				Undo: undo && h.Before != nil}
-			if err := any(rt).SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+			if err := any(rt).Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
 				Notes: release.Notes{Progress: p}}); err != nil {
 				rt.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 			"": func(rt *rapid.T) { v.at = v.at.Add(time.Second); v.check(rt) },
 			"store": func(rt *rapid.T) {
 				values, _ := v.draw(rt)
-				if _, _, err := any(rt).SetSecrets("shop", values); err != nil {
+				if _, _, err := any(rt).Secrets.SetSecrets("shop", values); err != nil {
 					rt.Fatal(err)
 				}
 				v.newest = changed(v.newest, values)
@@ -184,7 +184,7 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 			"roll": func(rt *rapid.T) {
 				values, _ := v.draw(rt)
 				was := v.inForce(rt)
-				x, err := any(rt).RollSecrets("shop", values, "ann", nil, v.at)
+				x, err := any(rt).Services.RollSecrets("shop", values, "ann", nil, v.at)
 				if fault.CodeOf(err) == "no_secret" { // A is to go, which a group names
 					return
 				}
@@ -197,13 +197,13 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 				}
 			},
 			"deploy the newest": func(rt *rapid.T) {
-				x, err := any(rt).RollSecrets("shop", nil, "ann", nil, v.at)
+				x, err := any(rt).Services.RollSecrets("shop", nil, "ann", nil, v.at)
 				if err == nil && x.Head != nil {
 					v.of[x.Head.Release] = maps.Clone(v.newest)
 				}
 			},
 			"deploy": func(rt *rapid.T) {
-				h, err := any(rt).Deploy("shop", readers(fmt.Sprint(v.at.Unix())), "ann", nil, nil, v.at)
+				h, err := any(rt).Services.Deploy("shop", readers(fmt.Sprint(v.at.Unix())), "ann", nil, nil, v.at)
 				if _, there := v.newest["A"]; there != (err == nil) {
 					rt.Fatal(err)
 				}
@@ -214,13 +214,13 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 			"end":  func(rt *rapid.T) { end(rt, false) },
 			"undo": func(rt *rapid.T) { end(rt, true) },
 			"roll back": func(rt *rapid.T) {
-				list, err := any(rt).Releases("shop")
+				list, err := any(rt).Services.Releases("shop")
 				if err != nil {
 					rt.Fatal(err)
 				}
 				list = slices.DeleteFunc(list, func(e ReleaseEntry) bool { return e.Body == nil }) // too old to be kept
 				to := rapid.SampledFrom(list).Draw(rt, "to").Release
-				h, renewed, err := any(rt).Rollback("shop", to, "ann", nil, v.at)
+				h, renewed, err := any(rt).Services.Rollback("shop", to, "ann", nil, v.at)
 				if fault.CodeOf(err) == "no_secret" {
 					return
 				}
@@ -246,12 +246,12 @@ func TestASecretReplacedWithoutItsHead(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		a, b := newTeller(t), newTeller(t)
 		one, two := "one", "two"
-		_, err := a.CreateApp("shop", "", "", "")
+		_, err := a.Apps.CreateApp("shop", "", "", "")
 		if err == nil {
-			_, _, err = a.SetSecrets("shop", map[string]*string{"A": &one})
+			_, _, err = a.Secrets.SetSecrets("shop", map[string]*string{"A": &one})
 		}
 		if err == nil {
-			_, err = a.Deploy("shop", readers("1"), "ann", nil, nil, morning)
+			_, err = a.Services.Deploy("shop", readers("1"), "ann", nil, nil, morning)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -262,7 +262,7 @@ func TestASecretReplacedWithoutItsHead(t *testing.T) {
 		if gone {
 			next = nil
 		}
-		if _, _, err := a.SetSecrets("shop", map[string]*string{"A": next}); err != nil {
+		if _, _, err := a.Secrets.SetSecrets("shop", map[string]*string{"A": next}); err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range a.told {
@@ -270,8 +270,8 @@ func TestASecretReplacedWithoutItsHead(t *testing.T) {
 				b.hear(t, x)
 			}
 		}
-		s, _ := b.Service("shop")
-		if got, err := b.OpenSecrets(replica(s.Release, "one", 0)); err != nil || got["A"] != "one" {
+		s, _ := b.Services.Service("shop")
+		if got, err := b.Secrets.OpenSecrets(replica(s.Release, "one", 0)); err != nil || got["A"] != "one" {
 			t.Errorf("gone %v: %v, %v", gone, got, err)
 		}
 		if len(b.told) != 1 || b.told[0].bucket != bucketOldSecret {
@@ -285,45 +285,45 @@ func TestASecretReplacedWithoutItsHead(t *testing.T) {
 func TestANamedSecretMustBeThere(t *testing.T) {
 	x := withApp(t, "shop")
 	before := len(x.journal.all)
-	if _, err := x.Deploy("shop", readers("1"), "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" ||
+	if _, err := x.Services.Deploy("shop", readers("1"), "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" ||
 		!strings.Contains(err.Error(), "group one reads the secret A") {
 		t.Fatal(err)
 	}
 	reads := release.Change{New: readers("1"), By: "ann", At: morning}
-	if _, err := x.Foresee("nobody", reads); fault.CodeOf(err) != "no_secret" {
+	if _, err := x.Services.Foresee("nobody", reads); fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
 	file := "FILE"
 	r := wantedRelease("1", 1)
 	r.Groups[0].Config.Files = []machine.File{{GuestPath: "/f", SecretName: &file}}
-	if _, err := x.Deploy("shop", r, "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" {
+	if _, err := x.Services.Deploy("shop", r, "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
 	if len(x.journal.all) != before {
 		t.Fatal("a refused deploy is written")
 	}
 	value := "v"
-	if _, _, err := x.SetSecrets("shop", map[string]*string{"A": &value, "B": &value}); err != nil {
+	if _, _, err := x.Secrets.SetSecrets("shop", map[string]*string{"A": &value, "B": &value}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := x.Deploy("shop", readers("1"), "ann", nil, nil, morning)
+	h, err := x.Services.Deploy("shop", readers("1"), "ann", nil, nil, morning)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before = len(x.journal.all)
-	_, err = x.RollSecrets("shop", map[string]*string{"A": nil}, "ann", nil, morning)
+	_, err = x.Services.RollSecrets("shop", map[string]*string{"A": nil}, "ann", nil, morning)
 	if fault.CodeOf(err) != "no_secret" {
 		t.Fatal(err)
 	}
 	if len(x.journal.all) != before {
 		t.Fatal("a refused change is written")
 	}
-	rolled, err := x.RollSecrets("shop", map[string]*string{"B": nil}, "ann", nil, morning)
+	rolled, err := x.Services.RollSecrets("shop", map[string]*string{"B": nil}, "ann", nil, morning)
 	if err != nil || !slices.Equal(rolled.Groups, []string{"all"}) || rolled.Head.Why != release.WhySecrets ||
 		rolled.Head.Before != nil && rolled.Head.Before.Release == h.Release {
 		t.Fatalf("%+v, %v", rolled, err)
 	}
-	raw, err := json.Marshal(x.releases.get("shop/" + rolled.Head.Release).Keys)
+	raw, err := json.Marshal(x.Services.releases.get("shop/" + rolled.Head.Release).Keys)
 	if err != nil || !strings.HasPrefix(string(raw), `{"A":"20`) {
 		t.Fatalf("%s, %v", raw, err)
 	}

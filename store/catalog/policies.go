@@ -31,14 +31,29 @@ type Policy struct {
 	Broken      string // why this souk cannot load its text, and the default stands in for it
 }
 
+// Policies are the policies of placement, and the choice of those in force.
+type Policies struct {
+	*engine
+	table  *policyTable
+	choice *rows[PolicyChoice]
+	apps   *Apps
+}
+
+func newPolicies(e *engine) *Policies {
+	c := &Policies{engine: e, table: newPolicyTable(), choice: newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies))}
+	e.add(bucketPolicy, bucket{table: c.table})
+	e.add(bucketSetting, bucket{table: c.choice})
+	return c
+}
+
 // PolicyChoice returns the default and the shadow.
-func (c *Catalog) PolicyChoice() PolicyChoice {
+func (c *Policies) PolicyChoice() PolicyChoice {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.policyChoice()
 }
 
-func (c *Catalog) policyChoice() PolicyChoice {
+func (c *Policies) policyChoice() PolicyChoice {
 	out := c.choice.all[keyPolicies]
 	if out.Default == "" {
 		out.Default = policy.DefaultName
@@ -47,7 +62,7 @@ func (c *Catalog) policyChoice() PolicyChoice {
 }
 
 // ChoosePolicies sets the default and the shadow; nil leaves one as it is, "" gives it up.
-func (c *Catalog) ChoosePolicies(def, shadow *string) error {
+func (c *Policies) ChoosePolicies(def, shadow *string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	choice := c.choice.all[keyPolicies]
@@ -58,7 +73,7 @@ func (c *Catalog) ChoosePolicies(def, shadow *string) error {
 		if set.to == nil {
 			continue
 		}
-		if err := c.policies.usable(*set.to); err != nil {
+		if err := c.table.usable(*set.to); err != nil {
 			return err
 		}
 		*set.row = *set.to
@@ -66,11 +81,19 @@ func (c *Catalog) ChoosePolicies(def, shadow *string) error {
 	return c.commit(c.choice.put(keyPolicies, choice))
 }
 
+// SetPolicy sets the policy of placement of an app; "" is the default.
+func (c *Policies) SetPolicy(app, name string) error {
+	return c.apps.updateApp(app, func(a *App) error {
+		a.Policy = name
+		return c.table.usable(name)
+	})
+}
+
 // BoundPolicy returns a policy ready for one goroutine. One whose file cannot be loaded any more places as the
 // default does.
-func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
+func (c *Policies) BoundPolicy(name string) (placement.Policy, error) {
 	c.mu.RLock()
-	found, v, there := c.policies.find(name)
+	found, v, there := c.table.find(name)
 	c.mu.RUnlock()
 	switch {
 	case !there:
@@ -90,11 +113,11 @@ func (c *Catalog) BoundPolicy(name string) (placement.Policy, error) {
 	return p, nil
 }
 
-// Policies returns all policies by name.
-func (c *Catalog) Policies() []Policy {
+// AllPolicies returns the policies by name.
+func (c *Policies) AllPolicies() []Policy {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	names := slices.AppendSeq(slices.Collect(maps.Keys(c.policies.shipped)), maps.Keys(c.policies.live))
+	names := slices.AppendSeq(slices.Collect(maps.Keys(c.table.shipped)), maps.Keys(c.table.live))
 	slices.Sort(names)
 	out := make([]Policy, 0, len(names))
 	for _, name := range slices.Compact(names) {
@@ -105,16 +128,16 @@ func (c *Catalog) Policies() []Policy {
 }
 
 // Policy returns a policy as it is in force.
-func (c *Catalog) Policy(name string) (Policy, error) {
+func (c *Policies) Policy(name string) (Policy, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.policy(name)
 }
 
 // policy returns a policy. Who reads holds mu or write.
-func (c *Catalog) policy(name string) (Policy, error) {
+func (c *Policies) policy(name string) (Policy, error) {
 	choice := c.policyChoice()
-	found, v, there := c.policies.find(name)
+	found, v, there := c.table.find(name)
 	if !there {
 		return Policy{}, noPolicy(name)
 	}
@@ -123,7 +146,7 @@ func (c *Catalog) policy(name string) (Policy, error) {
 	if s := found.source; s != nil {
 		out.Description, out.Summary, out.Cost = s.Description, s.Summary(), s.Cost
 	}
-	for _, a := range c.apps.all {
+	for _, a := range c.apps.rows.all {
 		if a.Policy == name {
 			out.Apps = append(out.Apps, a.Name)
 		}
@@ -134,33 +157,32 @@ func (c *Catalog) policy(name string) (Policy, error) {
 
 // PolicyVersion returns a version of a policy, 0 being the newest, and the versions that are kept, oldest first. A
 // policy that comes with souk has a text and no versions.
-func (c *Catalog) PolicyVersion(name string, number int) (v policy.Version, kept []policy.Version, err error) {
+func (c *Policies) PolicyVersion(name string, number int) (v policy.Version, kept []policy.Version, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if s := c.policies.shipped[name]; s != nil {
+	if s := c.table.shipped[name]; s != nil {
 		if number != 0 {
 			return v, nil, fault.New(fault.NotFound, policy.CodePolicyVersion,
-				"policy %s comes with souk and has no versions",
-				name)
+				"policy %s comes with souk and has no versions", name)
 		}
 		return policy.Version{Policy: name, Text: s.Text}, nil, nil
 	}
-	v, err = c.policies.store.Get(name, number)
-	return v, c.policies.store.Versions(name), err
+	v, err = c.table.store.Get(name, number)
+	return v, c.table.store.Versions(name), err
 }
 
 // ApplyPolicy puts a file in force as the next version of its policy. changed is false when it is in force already.
-func (c *Catalog) ApplyPolicy(text []byte) (name string, changed bool, err error) {
+func (c *Policies) ApplyPolicy(text []byte) (name string, changed bool, err error) {
 	s, err := policy.Load(text)
 	if err != nil {
 		return "", false, err
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	if c.policies.shipped[s.Name] != nil {
+	if c.table.shipped[s.Name] != nil {
 		return s.Name, false, shippedPolicy(s.Name)
 	}
-	v, changed, err := c.policies.store.Next(s, time.Now().UTC())
+	v, changed, err := c.table.store.Next(s, time.Now().UTC())
 	if err != nil || !changed {
 		return s.Name, false, err
 	}
@@ -168,7 +190,7 @@ func (c *Catalog) ApplyPolicy(text []byte) (name string, changed bool, err error
 }
 
 // RollbackPolicy puts an earlier version of a policy in force again; to 0 is the one before.
-func (c *Catalog) RollbackPolicy(name string, to int) error {
+func (c *Policies) RollbackPolicy(name string, to int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	v, err := c.earlier(name, to, time.Now().UTC())
@@ -183,7 +205,7 @@ func (c *Catalog) RollbackPolicy(name string, to int) error {
 }
 
 // EarlierPolicy returns the text that RollbackPolicy would put in force.
-func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
+func (c *Policies) EarlierPolicy(name string, to int) (string, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	v, err := c.earlier(name, to, time.Time{})
@@ -191,26 +213,25 @@ func (c *Catalog) EarlierPolicy(name string, to int) (string, error) {
 }
 
 // earlier returns the version that goes back to an earlier one. The caller holds a lock.
-func (c *Catalog) earlier(name string, to int, at time.Time) (policy.Version, error) {
-	if c.policies.shipped[name] != nil {
+func (c *Policies) earlier(name string, to int, at time.Time) (policy.Version, error) {
+	if c.table.shipped[name] != nil {
 		return policy.Version{}, fault.New(fault.Precondition, codePolicyShipped,
 			"policy %s comes with souk and has no earlier version", name)
 	}
-	return c.policies.store.Rollback(name, to, at)
+	return c.table.store.Rollback(name, to, at)
 }
 
 // putVersion commits a version, and that those go which are then too many. The caller holds write.
-func (c *Catalog) putVersion(v policy.Version, s *policy.Source) error {
-	batch := []change{c.policies.put(v, compiled{source: s})}
-	for _, old := range c.policies.store.Excess(v.Policy) {
-		x, _ := c.policies.remove(policyKey(old))
-		batch = append(batch, x)
+func (c *Policies) putVersion(v policy.Version, s *policy.Source) error {
+	batch := []change{c.table.put(v, compiled{source: s})}
+	for _, old := range c.table.store.Excess(v.Policy) {
+		batch = append(batch, c.table.remove(policyKey(old)))
 	}
 	return c.commit(batch...)
 }
 
 // PolicyInUse reports whether a policy is the default, the shadow or an app's.
-func (c *Catalog) PolicyInUse(name string) bool {
+func (c *Policies) PolicyInUse(name string) bool {
 	p, err := c.Policy(name)
 	return err == nil && p.inUse()
 }
@@ -218,10 +239,10 @@ func (c *Catalog) PolicyInUse(name string) bool {
 func (p Policy) inUse() bool { return p.Default || p.Shadow || len(p.Apps) > 0 }
 
 // DeletePolicy takes a policy out with all its versions. One that is in use stays.
-func (c *Catalog) DeletePolicy(name string) error {
+func (c *Policies) DeletePolicy(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if c.policies.shipped[name] != nil {
+	if c.table.shipped[name] != nil {
 		return fault.New(fault.Precondition, codePolicyShipped, "policy %s comes with souk and stays", name)
 	}
 	p, err := c.policy(name)
@@ -233,9 +254,8 @@ func (c *Catalog) DeletePolicy(name string) error {
 			"policy %s is the default, the shadow or an app's; choose another there first", name)
 	}
 	var batch []change
-	for _, v := range c.policies.store.Versions(name) {
-		x, _ := c.policies.remove(policyKey(v))
-		batch = append(batch, x)
+	for _, v := range c.table.store.Versions(name) {
+		batch = append(batch, c.table.remove(policyKey(v)))
 	}
 	return c.commit(batch...)
 }

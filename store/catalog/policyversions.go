@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// policies is the table of the versions of policies, with the newest of each compiled.
-type policies struct {
+// policyTable is the table of the versions of policies, with the newest of each compiled.
+type policyTable struct {
 	store   policy.VersionStore
 	shipped map[string]*policy.Source // what comes with souk
 	live    map[string]compiled       // the newest version of each, by name
@@ -35,8 +35,8 @@ func compile(text string) compiled {
 	return compiled{s, ""}
 }
 
-func newPolicies() *policies {
-	t := &policies{shipped: map[string]*policy.Source{}, live: map[string]compiled{}}
+func newPolicyTable() *policyTable {
+	t := &policyTable{shipped: map[string]*policy.Source{}, live: map[string]compiled{}}
 	for _, s := range policy.Builtins() {
 		t.shipped[s.Name] = s
 	}
@@ -45,7 +45,7 @@ func newPolicies() *policies {
 
 func policyKey(v policy.Version) string { return fmt.Sprintf("%s/%08d", v.Policy, v.Number) }
 
-func (t *policies) load(_ string, value []byte) error {
+func (t *policyTable) load(_ string, value []byte) error {
 	var v policy.Version
 	err := json.Unmarshal(value, &v)
 	if err == nil {
@@ -55,14 +55,14 @@ func (t *policies) load(_ string, value []byte) error {
 }
 
 // compileAll compiles the newest versions after a load.
-func (t *policies) compileAll() {
+func (t *policyTable) compileAll() {
 	for _, name := range t.store.Names() {
 		v, _ := t.store.Live(name)
 		t.live[name] = compile(v.Text)
 	}
 }
 
-func (t *policies) put(v policy.Version, c compiled) change {
+func (t *policyTable) put(v policy.Version, c compiled) change {
 	return change{fsm.Record{Bucket: bucketPolicy, Key: policyKey(v), Value: encode(v)}, func() {
 		t.store.Put(v)
 		if live, _ := t.store.Live(v.Policy); live.Number == v.Number {
@@ -71,7 +71,7 @@ func (t *policies) put(v policy.Version, c compiled) change {
 	}}
 }
 
-func (t *policies) accept(key string, value []byte) (x change, same bool, err error) {
+func (t *policyTable) accept(key string, value []byte) (x change, same bool, err error) {
 	var v policy.Version
 	if err = json.Unmarshal(value, &v); err == nil {
 		err = t.check(key, v)
@@ -88,7 +88,7 @@ func (t *policies) accept(key string, value []byte) (x change, same bool, err er
 }
 
 // check refuses a version that no member could have written.
-func (t *policies) check(key string, v policy.Version) error {
+func (t *policyTable) check(key string, v policy.Version) error {
 	switch {
 	case !machine.ValidLabel(v.Policy) || v.Number < 1:
 		return fault.New(fault.Invalid, fault.CodePolicy,
@@ -100,11 +100,16 @@ func (t *policies) check(key string, v policy.Version) error {
 	return named(key, policyKey(v))
 }
 
-func (t *policies) remove(key string) (change, bool) {
+func (t *policyTable) has(key string) bool {
 	name, digits, _ := strings.Cut(key, "/")
 	number, err := strconv.Atoi(digits)
-	kept := t.store.Versions(name)
-	there := err == nil && slices.ContainsFunc(kept, func(v policy.Version) bool { return v.Number == number })
+	is := func(v policy.Version) bool { return v.Number == number }
+	return err == nil && slices.ContainsFunc(t.store.Versions(name), is)
+}
+
+func (t *policyTable) remove(key string) change {
+	name, digits, _ := strings.Cut(key, "/")
+	number, _ := strconv.Atoi(digits)
 	return change{fsm.Record{Bucket: bucketPolicy, Key: key}, func() {
 		before, _ := t.store.Live(name)
 		t.store.Remove(name, number)
@@ -114,11 +119,11 @@ func (t *policies) remove(key string) (change, bool) {
 		case live.Number != before.Number:
 			t.live[name] = compile(live.Text)
 		}
-	}}, there
+	}}
 }
 
 // find returns a policy ready for use, and its newest version.
-func (t *policies) find(name string) (c compiled, v policy.Version, there bool) {
+func (t *policyTable) find(name string) (c compiled, v policy.Version, there bool) {
 	if s := t.shipped[name]; s != nil {
 		return compiled{source: s}, v, true
 	}
@@ -128,7 +133,7 @@ func (t *policies) find(name string) (c compiled, v policy.Version, there bool) 
 }
 
 // usable refuses the choice of a policy that is not there, or broken; "" gives a choice up.
-func (t *policies) usable(name string) error {
+func (t *policyTable) usable(name string) error {
 	if c, _, _ := t.find(name); name != "" && c.source == nil {
 		return noPolicy(name)
 	}

@@ -24,7 +24,7 @@ const maxHead = registry.MaxPayload - 4<<10
 // Another head than want.Parent is a Conflict, code head_moved; a service that has no release yet is NotFound, code
 // no_service, but for a deploy. If a rollback is to a release of which values of secrets are erased, a copy of it with the
 // newest ones is made instead, and renewed names those secrets. Other errors are those of release.Service.Resolve.
-func (c *Catalog) Change(app string, want release.Change) (h *release.Head, renewed []string, err error) {
+func (c *Services) Change(app string, want release.Change) (h *release.Head, renewed []string, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	old, err := c.headFor(app, want.Parent)
@@ -33,7 +33,7 @@ func (c *Catalog) Change(app string, want release.Change) (h *release.Head, rene
 	}
 	var made *release.Release
 	if want.Why == release.WhyDeploy {
-		h, made, err = c.deployed(c.apps.all[app], old, &want)
+		h, made, err = c.deployed(c.apps.rows.all[app], old, &want)
 	} else {
 		h, made, renewed, err = c.followed(app, old, &want)
 	}
@@ -45,11 +45,11 @@ func (c *Catalog) Change(app string, want release.Change) (h *release.Head, rene
 
 // headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
 // beside them any more goes. s is what they change of the app's secrets; nil: nothing. The caller holds write.
-func (c *Catalog) headed(app string, h *release.Head, r *release.Release, s *setting) (batch []change) {
+func (c *Services) headed(app string, h *release.Head, r *release.Release, s *setting) (batch []change) {
 	if s == nil {
 		s = &setting{}
 	}
-	kept, erased := c.keptSecrets(app, c.pinnedBy(app, h, r), s.replaced)
+	kept, erased := c.secrets.keptSecrets(app, c.pinnedBy(app, h, r), s.replaced)
 	batch = kept
 	if _, there := c.releases.all[app+"/"+h.Release]; r != nil && !there {
 		batch = append(batch, c.releases.put(app+"/"+h.Release, newVersioned(r)))
@@ -62,8 +62,7 @@ func (c *Catalog) headed(app string, h *release.Head, r *release.Release, s *set
 	used := c.used(app, h)
 	for _, key := range slices.Sorted(slices.Values(c.releases.byApp[app])) {
 		if !used[strings.TrimPrefix(key, app+"/")] {
-			x, _ := c.releases.remove(key)
-			batch = append(batch, x)
+			batch = append(batch, c.releases.remove(key))
 			delete(c.restored, key)
 		}
 	}
@@ -71,8 +70,8 @@ func (c *Catalog) headed(app string, h *release.Head, r *release.Release, s *set
 }
 
 // deployed returns the release that a deploy makes, and the head that wants it. The caller holds write.
-func (c *Catalog) deployed(a App, old *release.Head, want *release.Change) (*release.Head, *release.Release, error) {
-	r, err := c.keyed(a, want.New, c.secretTimes(a.Name))
+func (c *Services) deployed(a App, old *release.Head, want *release.Change) (*release.Head, *release.Release, error) {
+	r, err := keyed(a, want.New, c.secrets.secretTimes(a.Name))
 	if err == nil {
 		r, err = settled(r, want.By, want.At)
 	}
@@ -85,7 +84,7 @@ func (c *Catalog) deployed(a App, old *release.Head, want *release.Change) (*rel
 }
 
 // following returns the head that wants a new release and follows on old. The caller holds write.
-func (c *Catalog) following(app string, old *release.Head, r *release.Release,
+func (c *Services) following(app string, old *release.Head, r *release.Release,
 	next release.Change) (*release.Head, error) {
 	next.Release = r.ID()
 	h, err := old.Next(next, r, c.inForce(app, old), c.tenures.all[app].Progress)
@@ -97,13 +96,13 @@ func (c *Catalog) following(app string, old *release.Head, r *release.Release,
 
 // Foresee returns the service that there would be after a deploy by Change, which it refuses as that does.
 // It writes nothing. The app need not be there.
-func (c *Catalog) Foresee(app string, want release.Change) (Service, error) {
+func (c *Services) Foresee(app string, want release.Change) (Service, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	s := Service{App: App{Name: app}, Service: release.Service{App: app}}
 	var old *release.Head
 	var err error
-	if a, there := c.apps.all[app]; there {
+	if a, there := c.apps.rows.all[app]; there {
 		s.App, s.Tenure = a, c.tenures.all[app]
 		old, err = c.headFor(app, want.Parent)
 	} else {
@@ -141,7 +140,7 @@ func settled(r *release.Release, by string, now time.Time) (*release.Release, er
 
 // followed returns the head that follows on old by a change that is no deploy, old itself where nothing changes; and the
 // release that is made for it, nil for none. The caller holds write.
-func (c *Catalog) followed(app string, old *release.Head, want *release.Change) (h *release.Head, made *release.Release,
+func (c *Services) followed(app string, old *release.Head, want *release.Change) (h *release.Head, made *release.Release,
 	renewed []string, err error) {
 	if old == nil {
 		return nil, nil, nil, NoService(app)
@@ -185,7 +184,7 @@ func (c *Catalog) followed(app string, old *release.Head, want *release.Change) 
 
 // inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is
 // none, or it is not here. The caller holds write.
-func (c *Catalog) inForce(app string, h *release.Head) *release.Release {
+func (c *Services) inForce(app string, h *release.Head) *release.Release {
 	if h == nil {
 		return nil
 	}
@@ -193,8 +192,8 @@ func (c *Catalog) inForce(app string, h *release.Head) *release.Release {
 }
 
 // headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.
-func (c *Catalog) headFor(app string, parent *string) (*release.Head, error) {
-	a, there := c.apps.all[app]
+func (c *Services) headFor(app string, parent *string) (*release.Head, error) {
+	a, there := c.apps.rows.all[app]
 	if !there || a.Deleting {
 		return nil, NoApp()
 	}
@@ -228,7 +227,7 @@ func NoService(app string) error {
 		app, app)
 }
 
-func (c *Catalog) noRelease(app, id string) error {
+func (c *Services) noRelease(app, id string) error {
 	if v, there := c.releases.all[app+"/"+id]; there {
 		return fault.Wrap(v.unusable(), fault.Precondition, fault.CodeSchema, "release %s of %s cannot be used",
 			release.Short(id), app)
@@ -237,7 +236,7 @@ func (c *Catalog) noRelease(app, id string) error {
 		"release %s of %s is not here yet: another member made it; ask again in a moment", release.Short(id), app)
 }
 
-func (c *Catalog) unusableHead(app string) error {
+func (c *Services) unusableHead(app string) error {
 	v := c.heads.all[app]
 	return fault.Wrap(v.unusable(), fault.Precondition, fault.CodeSchema,
 		"what is wanted of %s cannot be used", app)
@@ -251,7 +250,7 @@ func trim(h *release.Head) {
 }
 
 // used lists the releases of an app that stay beside head h.
-func (c *Catalog) used(app string, h *release.Head) map[string]bool {
+func (c *Services) used(app string, h *release.Head) map[string]bool {
 	out := map[string]bool{}
 	for _, id := range h.Kept() {
 		out[id] = true
@@ -264,28 +263,24 @@ func (c *Catalog) used(app string, h *release.Head) map[string]bool {
 	return out
 }
 
-// needsRelease reports whether a release that another member took out is in use here: that member did not know of the
-// head that wants it. The caller holds write.
-func (c *Catalog) needsRelease(key string) bool {
+// needsRelease reports whether a release that another member took out is in use here, and so is told again: that member did
+// not know of the head that wants it. The caller holds write.
+func (c *Services) needsRelease(key string) (tell []change, stays bool) {
 	app := appOf(key)
-	a, there := c.apps.all[app]
+	a, there := c.apps.rows.all[app]
 	h := c.heads.get(app)
-	return there && !a.Deleting && h != nil && c.used(app, h)[strings.TrimPrefix(key, app+"/")]
-}
-
-// restore tells a release again that another member took out.
-func (c *Catalog) restore(key string) error {
-	c.restored[key] = appOf(key)
-	c.tell(c.releases.put(key, c.releases.all[key]).record)
-	return nil
+	if !there || a.Deleting || h == nil || !c.used(app, h)[strings.TrimPrefix(key, app+"/")] {
+		return nil, false
+	}
+	c.restored[key] = app
+	return []change{c.releases.put(key, c.releases.all[key])}, true
 }
 
 // forgetRestored takes out, for all, what was told again of an app that is gone.
-func (c *Catalog) forgetRestored(app string) {
+func (c *Services) forgetRestored(app string) {
 	for key, of := range c.restored {
 		if of == app {
-			x, _ := c.releases.remove(key)
-			c.tell(x.record)
+			c.tell(c.releases.remove(key).record)
 			delete(c.restored, key)
 		}
 	}
@@ -314,10 +309,10 @@ type ReleaseEntry struct {
 
 // Releases returns the history of a service: what is wanted now, then the others from the newest on. NotFound, code
 // no_service, where there is nothing.
-func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
+func (c *Services) Releases(app string) ([]ReleaseEntry, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if _, there := c.apps.all[app]; !there {
+	if _, there := c.apps.rows.all[app]; !there {
 		return nil, NoApp()
 	}
 	l := lister{c: c, app: app, seen: map[string]bool{}, named: map[string]bool{}}
@@ -357,7 +352,7 @@ func (c *Catalog) Releases(app string) ([]ReleaseEntry, error) {
 
 // lister makes entries of heads, each head once.
 type lister struct {
-	c           *Catalog
+	c           *Services
 	app         string
 	seen, named map[string]bool // heads, and the releases that they name
 	out         []ReleaseEntry

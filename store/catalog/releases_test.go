@@ -33,7 +33,7 @@ func wantedRelease(note string, replicas int) *release.Release {
 func withApp(t *testing.T, name string) *teller {
 	t.Helper()
 	x := newTeller(t)
-	if _, err := x.CreateApp(name, "", "", ""); err != nil {
+	if _, err := x.Apps.CreateApp(name, "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -41,7 +41,7 @@ func withApp(t *testing.T, name string) *teller {
 
 func (x *teller) deploy(t *testing.T, app, note string) *release.Head {
 	t.Helper()
-	h, err := x.Deploy(app, wantedRelease(note, 3), "ann", nil, nil, morning)
+	h, err := x.Services.Deploy(app, wantedRelease(note, 3), "ann", nil, nil, morning)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,19 +53,19 @@ func TestMove(t *testing.T) {
 	x := withApp(t, "shop")
 	stands := func(string) bool { return true }
 	to := []release.MoveTo{{Machine: "m1", Group: "web", To: "b"}}
-	if _, err := x.Move("shop", to, stands, "ann", morning); fault.CodeOf(err) != "no_service" {
+	if _, err := x.Services.Move("shop", to, stands, "ann", morning); fault.CodeOf(err) != "no_service" {
 		t.Fatalf("a move without a release: %v", err)
 	}
 	one := x.deploy(t, "shop", "1")
-	h, err := x.Move("shop", to, stands, "ann", morning)
+	h, err := x.Services.Move("shop", to, stands, "ann", morning)
 	if err != nil || h.Number != 2 || h.Rollout != one.Rollout || h.Why != release.WhyMove || h.By != "ann" ||
 		h.MovesTo(morning, "m1", "a") != "b" {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if again, err := x.Move("shop", to, stands, "ann", morning.Add(time.Second)); err != nil || again != h {
+	if again, err := x.Services.Move("shop", to, stands, "ann", morning.Add(time.Second)); err != nil || again != h {
 		t.Fatalf("the same again wrote %+v, %v", again, err)
 	}
-	h, err = x.Move("shop", []release.MoveTo{{Machine: "m1", Group: "web"}}, stands, "ann", morning)
+	h, err = x.Services.Move("shop", []release.MoveTo{{Machine: "m1", Group: "web"}}, stands, "ann", morning)
 	if err != nil || h.Number != 3 || len(h.Moves) != 0 {
 		t.Fatalf("%+v, %v", h, err)
 	}
@@ -73,59 +73,59 @@ func TestMove(t *testing.T) {
 
 func TestDeployAndScale(t *testing.T) {
 	x := withApp(t, "shop")
-	if _, err := x.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err, fault.NotFound) ||
+	if _, err := x.Services.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err, fault.NotFound) ||
 		fault.As(err).Code != "no_service" {
 		t.Fatalf("a scale without a release: %v", err)
 	}
 	none, before := "", len(x.journal.all)
-	h, err := x.Deploy("shop", wantedRelease("1", 3), "ann", &none, nil, morning)
+	h, err := x.Services.Deploy("shop", wantedRelease("1", 3), "ann", &none, nil, morning)
 	if err != nil || h.Number != 1 || len(x.journal.all) != before+1 {
 		t.Fatalf("%+v, %v, %d commits", h, err, len(x.journal.all)-before)
 	}
-	s, there := x.Service("shop")
+	s, there := x.Services.Service("shop")
 	if !there || s.Why != nil || s.Head.ID() != h.ID() || s.Release.ID() != h.Release || s.Release.By != "ann" {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := x.Deploy("shop", wantedRelease("2", 3), "b", &none, nil, morning); fault.CodeOf(err) != "head_moved" {
+	if _, err := x.Services.Deploy("shop", wantedRelease("2", 3), "b", &none, nil, morning); fault.CodeOf(err) != "head_moved" {
 		t.Fatalf("a deploy beside another: %v", err)
 	}
 	id := h.ID()
-	h, err = x.Scale("shop", map[string]int{"web": 5}, "bob", &id, morning)
+	h, err = x.Services.Scale("shop", map[string]int{"web": 5}, "bob", &id, morning)
 	if err != nil || h.Number != 2 || h.Counts["web"] != 5 || h.Release != s.Head.Release {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	before = len(x.journal.all)
-	if same, err := x.Scale("shop", map[string]int{"web": 5}, "bob", nil, morning); err != nil || same != h ||
+	if same, err := x.Services.Scale("shop", map[string]int{"web": 5}, "bob", nil, morning); err != nil || same != h ||
 		len(x.journal.all) != before {
 		t.Fatalf("the same counts wrote %+v, %v", same, err)
 	}
-	if _, err := x.Scale("shop", map[string]int{"db": 1}, "bob", nil, morning); !fault.Is(err, fault.NotFound) {
+	if _, err := x.Services.Scale("shop", map[string]int{"db": 1}, "bob", nil, morning); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("a group that is not there: %v", err)
 	}
 	before = len(x.journal.all)
 	for i := range uint64(2) { // each is wanted, and is no other release
-		again, err := x.Restart("shop", "bob", nil, morning)
+		again, err := x.Services.Restart("shop", "bob", nil, morning)
 		if err != nil || again.Restarted != i+1 || again.Release != h.Release || again.Counts["web"] != 5 {
 			t.Fatalf("%+v, %v", again, err)
 		}
 	}
-	list, err := x.Releases("shop")
+	list, err := x.Services.Releases("shop")
 	if err != nil || len(list) != 4 || list[0].State != ReleaseCurrent || list[1].State != ReleasePast ||
 		list[1].Body == nil {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if got := x.Services(); !slices.Equal(got, []string{"shop"}) {
+	if got := x.Services.AllServices(); !slices.Equal(got, []string{"shop"}) {
 		t.Fatal(got)
 	}
-	if err := x.MarkDeleting("shop"); err != nil {
+	if err := x.Apps.MarkDeleting("shop"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err, fault.NotFound) {
+	if _, err := x.Services.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("a deploy of what is being deleted: %v", err)
 	}
-	if err := x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
-		fault.NotFound) || len(x.Services()) != 0 {
-		t.Fatal(err, x.Services())
+	if err := x.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
+		fault.NotFound) || len(x.Services.AllServices()) != 0 {
+		t.Fatal(err, x.Services.AllServices())
 	}
 }
 
@@ -137,10 +137,10 @@ func TestOldReleasesGo(t *testing.T) {
 	}
 	b.hear(t, a.told...)
 	for _, x := range []*teller{a, b} {
-		if n := len(x.releases.all); n != release.MaxKept {
+		if n := len(x.Services.releases.all); n != release.MaxKept {
 			t.Errorf("%d releases are kept", n)
 		}
-		if list, err := x.Releases("shop"); err != nil || list[0].Number != 3*release.MaxKept {
+		if list, err := x.Services.Releases("shop"); err != nil || list[0].Number != 3*release.MaxKept {
 			t.Errorf("%+v, %v", list, err)
 		}
 	}
@@ -148,8 +148,8 @@ func TestOldReleasesGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _ := a.Service("shop")
-	if s, there := again.Service("shop"); !there || s.Head.ID() != old.Head.ID() || s.Release.ID() != old.Head.Release {
+	old, _ := a.Services.Service("shop")
+	if s, there := again.Services.Service("shop"); !there || s.Head.ID() != old.Head.ID() || s.Release.ID() != old.Head.Release {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -164,7 +164,7 @@ func TestAReleaseInUseComesBack(t *testing.T) {
 	for n := range release.MaxKept {
 		a.deploy(t, "shop", fmt.Sprint("a", n))
 	}
-	if _, err := b.Scale("shop", map[string]int{"web": 1}, "bob", nil, morning); err != nil {
+	if _, err := b.Services.Scale("shop", map[string]int{"web": 1}, "bob", nil, morning); err != nil {
 		t.Fatal(err)
 	}
 	b.told = nil
@@ -174,12 +174,12 @@ func TestAReleaseInUseComesBack(t *testing.T) {
 	if len(b.told) != 1 || b.told[0].key != key || b.told[0].value == nil {
 		t.Fatalf("told: %+v", b.told)
 	}
-	if s, _ := b.Service("shop"); s.Why != nil {
+	if s, _ := b.Services.Service("shop"); s.Why != nil {
 		t.Fatal(s.Why)
 	}
 	b.told = nil
 	b.hear(t, told{bucketApp, "shop", nil})
-	if len(b.told) != 1 || b.told[0].key != key || b.told[0].value != nil || len(b.releases.all) != 0 {
+	if len(b.told) != 1 || b.told[0].key != key || b.told[0].value != nil || len(b.Services.releases.all) != 0 {
 		t.Fatalf("told: %+v", b.told)
 	}
 }
@@ -189,15 +189,15 @@ func TestServiceGoesWithItsApp(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	a.deploy(t, "shop", "2")
-	if err := a.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Busy: true}); err != nil {
+	if err := a.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Busy: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.hear(t, a.told...)
-	if s, there := b.Service("shop"); !there || !s.Tenure.Busy {
+	if s, there := b.Services.Service("shop"); !there || !s.Tenure.Busy {
 		t.Fatalf("%+v", s)
 	}
 	a.told = nil
-	if err := a.DeleteApp("shop"); err != nil {
+	if err := a.Apps.DeleteApp("shop"); err != nil {
 		t.Fatal(err)
 	}
 	b.hear(t, a.told[0]) // the app alone
@@ -210,7 +210,7 @@ func TestServiceGoesWithItsApp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, there := b.Service("shop"); there {
+	if _, there := b.Services.Service("shop"); there {
 		t.Error("the service is there")
 	}
 }
@@ -224,15 +224,15 @@ func TestHeadBeforeItsRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.hear(t, app, head)
-	s, there := b.Service("shop")
+	s, there := b.Services.Service("shop")
 	if !there || s.Head == nil || s.Release != nil || fault.As(s.Why).Code != "release_missing" {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := b.Scale("shop", map[string]int{"web": 1}, "", nil, morning); !fault.Is(err, fault.Unavailable) {
+	if _, err := b.Services.Scale("shop", map[string]int{"web": 1}, "", nil, morning); !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
 	b.hear(t, release)
-	if s, _ := b.Service("shop"); s.Why != nil || s.Release.ID() != h.Release {
+	if s, _ := b.Services.Service("shop"); s.Why != nil || s.Release.ID() != h.Release {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -246,7 +246,7 @@ func TestANewAppHasNoOldService(t *testing.T) {
 	if err := b.Import(head.bucket, head.key, known(head.value)); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
-	if _, err := b.CreateApp("shop", "", "", ""); err != nil {
+	if _, err := b.Apps.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if b.told[0].bucket != bucketHead || b.told[0].value != nil {
@@ -255,7 +255,7 @@ func TestANewAppHasNoOldService(t *testing.T) {
 	c := newTeller(t)
 	c.hear(t, a.told...)
 	c.hear(t, told{bucketApp, "shop", nil}) // by a member of a version that knows of no services
-	if _, err := c.CreateApp("shop", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.told) != 2 || c.told[0].bucket != bucketHead || c.told[0].value != nil {
@@ -294,15 +294,15 @@ func TestNewerRowsAreCarried(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*Catalog{b.Catalog, again} {
-		if s, there := c.Service("shop"); !there || s.Head != nil || fault.As(s.Why).Code != "schema" {
+		if s, there := c.Services.Service("shop"); !there || s.Head != nil || fault.As(s.Why).Code != "schema" {
 			t.Errorf("%+v", s)
 		}
-		if _, err := c.Deploy("shop", wantedRelease("2", 1), "", nil, nil, morning); fault.As(err).Code != "schema" {
+		if _, err := c.Services.Deploy("shop", wantedRelease("2", 1), "", nil, nil, morning); fault.As(err).Code != "schema" {
 			t.Error(err)
 		}
 	}
 	b.hear(t, told{bucketHead, "shop", []byte(strings.ReplaceAll(string(head.value), h.Release, id))})
-	if s, _ := b.Service("shop"); s.Head == nil || s.Release != nil || fault.As(s.Why).Code != "schema" {
+	if s, _ := b.Services.Service("shop"); s.Head == nil || s.Release != nil || fault.As(s.Why).Code != "schema" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -340,29 +340,29 @@ func TestRowsOfOthersAreChecked(t *testing.T) {
 func TestServicesMoved(t *testing.T) {
 	x := withApp(t, "shop")
 	x.deploy(t, "shop", "0")
-	if got := x.TakeMovedServices(); len(got) != 0 {
+	if got := x.Services.TakeMovedServices(); len(got) != 0 {
 		t.Fatal(got)
 	}
 	moved := func(do func()) {
 		t.Helper()
-		heard := x.ServicesMoved()
+		heard := x.Services.ServicesMoved()
 		do()
 		select {
 		case <-heard:
 		default:
 			t.Error("the channel is open")
 		}
-		if got := x.TakeMovedServices(); !slices.Equal(got, []string{"shop"}) {
+		if got := x.Services.TakeMovedServices(); !slices.Equal(got, []string{"shop"}) {
 			t.Error(got)
 		}
 	}
 	moved(func() { x.deploy(t, "shop", "1") })
-	moved(func() { _, _ = x.Scale("shop", map[string]int{"web": 1}, "", nil, morning) })
-	moved(func() { _ = x.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}) })
-	moved(func() { _ = x.MarkDeleting("shop") })
-	moved(func() { _ = x.DeleteApp("shop") })
-	heard := x.ServicesMoved()
-	if err := x.CreateNamespace("ml"); err != nil {
+	moved(func() { _, _ = x.Services.Scale("shop", map[string]int{"web": 1}, "", nil, morning) })
+	moved(func() { _ = x.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}) })
+	moved(func() { _ = x.Apps.MarkDeleting("shop") })
+	moved(func() { _ = x.Apps.DeleteApp("shop") })
+	heard := x.Services.ServicesMoved()
+	if err := x.Namespaces.CreateNamespace("ml"); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -493,7 +493,7 @@ func TestForksProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		w := newTown(t, fmt.Sprint(keyFile, runs, "-"), rapid.IntRange(2, 3).Draw(t, "members"))
-		if _, err := w.members[0].CreateApp("shop", "", "", ""); err != nil {
+		if _, err := w.members[0].Apps.CreateApp("shop", "", "", ""); err != nil {
 			t.Fatal(err)
 		}
 		w.settle(t)
@@ -505,13 +505,13 @@ func TestForksProperty(t *testing.T) {
 			switch rapid.SampledFrom([]string{"deploy", "deploy", "scale", "cut", "heal", "deliver"}).Draw(t, "step") {
 			case "deploy":
 				deployed++
-				h, err := m.Deploy("shop", wantedRelease(fmt.Sprint(deployed), 3), "ann", nil, nil, w.now)
+				h, err := m.Services.Deploy("shop", wantedRelease(fmt.Sprint(deployed), 3), "ann", nil, nil, w.now)
 				if err != nil {
 					t.Fatal(err)
 				}
 				released[h.Release] = fmt.Sprint(deployed)
 			case "scale":
-				_, err := m.Scale("shop", map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "n")}, "bob", nil, w.now)
+				_, err := m.Services.Scale("shop", map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "n")}, "bob", nil, w.now)
 				if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unavailable) {
 					t.Fatal(err)
 				}
@@ -533,7 +533,7 @@ func TestForksProperty(t *testing.T) {
 func (w *town) same(t *rapid.T, released map[string]string) {
 	var first []byte
 	for i, m := range w.members {
-		list, err := m.Releases("shop")
+		list, err := m.Services.Releases("shop")
 		if err != nil && len(released) > 0 {
 			t.Fatal(err)
 		}
@@ -555,7 +555,7 @@ func (w *town) same(t *rapid.T, released map[string]string) {
 				t.Fatalf("member %d has lost deploy %s: %s", i, note, raw)
 			}
 		}
-		if s, there := m.Service("shop"); there && s.Why != nil {
+		if s, there := m.Services.Service("shop"); there && s.Why != nil {
 			t.Fatalf("member %d: %v", i, s.Why)
 		}
 	}

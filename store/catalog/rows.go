@@ -18,8 +18,10 @@ type table interface {
 	// accept returns the change that enters a row which another member wrote. It refuses one that no member could have
 	// written; same reports that the row stands here as it is.
 	accept(key string, value []byte) (x change, same bool, err error)
-	// remove returns the change that takes a row out, and reports whether the row is there.
-	remove(key string) (x change, there bool)
+	// has reports whether a row is there.
+	has(key string) bool
+	// remove returns the change that takes a row out, whether it is there or not.
+	remove(key string) change
 }
 
 // rows is a table whose rows are independent of each other.
@@ -70,12 +72,16 @@ func (t *rows[T]) accept(key string, value []byte) (x change, same bool, err err
 	return x, false, nil
 }
 
-func (t *rows[T]) remove(key string) (change, bool) {
+func (t *rows[T]) has(key string) bool {
 	_, there := t.all[key]
+	return there
+}
+
+func (t *rows[T]) remove(key string) change {
 	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() {
 		delete(t.all, key)
 		t.left(key)
-	}}, there
+	}}
 }
 
 // sorted returns the rows by key.

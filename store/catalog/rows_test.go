@@ -75,7 +75,7 @@ func mine(weight int) []byte {
 
 func (x *teller) apply(t *testing.T, weight int) {
 	t.Helper()
-	if _, changed, err := x.ApplyPolicy(mine(weight)); err != nil || !changed {
+	if _, changed, err := x.Policies.ApplyPolicy(mine(weight)); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 }
@@ -88,12 +88,12 @@ func TestOnePolicyManyVersions(t *testing.T) {
 		a.apply(t, n+1)
 		b.hear(t, a.told...)
 		a.told = nil
-		if _, err := b.BoundPolicy("mine"); err != nil {
+		if _, err := b.Policies.BoundPolicy("mine"); err != nil {
 			t.Fatalf("version %d: %v", n+1, err)
 		}
 	}
 	for _, x := range []*teller{a, b} {
-		v, kept, err := x.PolicyVersion("mine", 0)
+		v, kept, err := x.Policies.PolicyVersion("mine", 0)
 		if err != nil || v.Number != 3*policy.MaxVersions || len(kept) != policy.MaxVersions {
 			t.Errorf("version %d of %d kept, %v", v.Number, len(kept), err)
 		}
@@ -109,10 +109,10 @@ func TestOnePolicyManyVersions(t *testing.T) {
 // after a restart.
 func TestManyRowsCostOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
-	if _, err := a.CreateApp("shop", "personal", "", ""); err != nil {
+	if _, err := a.Apps.CreateApp("shop", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.SetSecrets("shop", map[string]*string{"KEY": new("value")}); err != nil {
+	if _, _, err := a.Secrets.SetSecrets("shop", map[string]*string{"KEY": new("value")}); err != nil {
 		t.Fatal(err)
 	}
 	before := len(b.journal.all)
@@ -136,11 +136,11 @@ func TestManyRowsCostOneCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*Catalog{b.Catalog, again} {
-		if n := len(c.secrets.byApp["shop"]); n != 1 {
+		if n := len(c.Secrets.rows.byApp["shop"]); n != 1 {
 			t.Errorf("%d secrets are there", n)
 		}
 	}
-	if _, err := b.CreateApp("other", "personal", "", ""); err != nil || len(b.journal.all) != before+2 {
+	if _, err := b.Apps.CreateApp("other", "personal", "", ""); err != nil || len(b.journal.all) != before+2 {
 		t.Errorf("the next change: %v, and %d commits", err, len(b.journal.all)-before)
 	}
 }
@@ -151,11 +151,11 @@ func TestADeletedRowCostsOneCommit(t *testing.T) {
 	value := "v"
 	a.apply(t, 1)
 	for _, do := range []func() error{
-		func() error { _, err := a.CreateApp("web", "", "", ""); return err },
-		func() error { _, _, err := a.SetSecrets("web", map[string]*string{"S": &value}); return err },
-		func() error { return a.CreateNamespace("ml") },
-		func() error { return a.ChoosePolicies(&[]string{"binpack"}[0], nil) },
-		func() error { return a.SetPrice(a.Price()) },
+		func() error { _, err := a.Apps.CreateApp("web", "", "", ""); return err },
+		func() error { _, _, err := a.Secrets.SetSecrets("web", map[string]*string{"S": &value}); return err },
+		func() error { return a.Namespaces.CreateNamespace("ml") },
+		func() error { return a.Policies.ChoosePolicies(&[]string{"binpack"}[0], nil) },
+		func() error { return a.Namespaces.SetPrice(a.Namespaces.Price()) },
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)
@@ -187,13 +187,13 @@ func TestADeletedRowCostsOneCommit(t *testing.T) {
 func TestAChangeIsOneRow(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	for i := range 50 {
-		if _, err := a.CreateApp(fmt.Sprintf("app-%d", i), "", "", ""); err != nil {
+		if _, err := a.Apps.CreateApp(fmt.Sprintf("app-%d", i), "", "", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.hear(t, a.told...)
 	a.told = nil
-	if err := a.SetDisconnect("app-7", DisconnectFenced); err != nil {
+	if err := a.Apps.SetDisconnect("app-7", DisconnectFenced); err != nil {
 		t.Fatal(err)
 	}
 	if len(a.told) != 1 || a.told[0].key != "app-7" {
@@ -205,7 +205,7 @@ func TestAChangeIsOneRow(t *testing.T) {
 	if last := b.journal.all[len(b.journal.all)-1]; len(last) != 1 || last[0].Key != "app-7" {
 		t.Errorf("committed is %v", last)
 	}
-	if err := a.SetDisconnect("app-7", DisconnectFenced); err != nil || len(a.told) != 1 {
+	if err := a.Apps.SetDisconnect("app-7", DisconnectFenced); err != nil || len(a.told) != 1 {
 		t.Errorf("the same again is told: %v, %v", a.told, err)
 	}
 }
@@ -218,26 +218,26 @@ func TestABrokenPolicyIsMended(t *testing.T) {
 	b.hear(t, a.told...)
 	of := policy.Version{Policy: "mine", Number: 2, Text: "name = 'of the future'"}
 	b.hear(t, told{bucketPolicy, policyKey(of), encode(of)})
-	if p, err := b.Policy("mine"); err != nil || p.Broken == "" || p.Version != 2 {
+	if p, err := b.Policies.Policy("mine"); err != nil || p.Broken == "" || p.Version != 2 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	good := policy.Version{Policy: "mine", Number: 3, Text: string(mine(3))}
 	b.hear(t, told{bucketPolicy, policyKey(good), encode(good)})
-	p, err := b.Policy("mine")
+	p, err := b.Policies.Policy("mine")
 	if err != nil || p.Broken != "" || p.Version != 3 || !strings.Contains(p.Summary, "3") {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	bound, err := b.BoundPolicy("mine")
+	bound, err := b.Policies.BoundPolicy("mine")
 	if err != nil || bound.Version != 3 || bound.Name != "mine" {
 		t.Errorf("%+v, %v", bound, err)
 	}
 	// The newest goes again (its writer lost): the one before is what is in force, broken as it is, and so on down.
 	b.hear(t, told{bucketPolicy, policyKey(good), nil})
-	if p, err := b.Policy("mine"); err != nil || p.Broken == "" {
+	if p, err := b.Policies.Policy("mine"); err != nil || p.Broken == "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	b.hear(t, told{bucketPolicy, policyKey(of), nil})
-	if p, err := b.Policy("mine"); err != nil || p.Broken != "" || p.Version != 1 {
+	if p, err := b.Policies.Policy("mine"); err != nil || p.Broken != "" || p.Version != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -249,11 +249,11 @@ func TestTwoWritersOfOneVersion(t *testing.T) {
 	a.apply(t, 1)
 	b.apply(t, 2)
 	b.hear(t, a.told...)
-	v, kept, err := b.PolicyVersion("mine", 0)
+	v, kept, err := b.Policies.PolicyVersion("mine", 0)
 	if err != nil || len(kept) != 1 || v.Text != string(mine(1)) {
 		t.Errorf("%+v of %d versions, %v", v, len(kept), err)
 	}
-	if p, err := b.Policy("mine"); err != nil || !strings.Contains(p.Summary, "1") {
+	if p, err := b.Policies.Policy("mine"); err != nil || !strings.Contains(p.Summary, "1") {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -277,8 +277,8 @@ func TestImportRefusesOddRows(t *testing.T) {
 			t.Errorf("%s/%s = %s is imported", x.bucket, x.key, x.value)
 		}
 	}
-	if len(c.journal.all) != 0 || len(c.Apps()) != 0 || c.PolicyChoice().Default != policy.DefaultName {
-		t.Errorf("%d commits, %v, %+v", len(c.journal.all), c.Apps(), c.PolicyChoice())
+	if len(c.journal.all) != 0 || len(c.Apps.AllApps()) != 0 || c.Policies.PolicyChoice().Default != policy.DefaultName {
+		t.Errorf("%d commits, %v, %+v", len(c.journal.all), c.Apps.AllApps(), c.Policies.PolicyChoice())
 	}
 }
 
@@ -287,10 +287,10 @@ func TestImportRefusesOddRows(t *testing.T) {
 func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"
-	if _, err := a.CreateApp("web", "", "", ""); err != nil {
+	if _, err := a.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.SetSecrets("web", map[string]*string{"S": &value}); err != nil {
+	if _, _, err := a.Secrets.SetSecrets("web", map[string]*string{"S": &value}); err != nil {
 		t.Fatal(err)
 	}
 	b.hear(t, a.told...)
@@ -304,15 +304,15 @@ func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
 // TestASecretCanBeAVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
 func TestASecretCanBeAVariable(t *testing.T) {
 	c := newTeller(t)
-	if _, err := c.CreateApp("web", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	zero, good := "a\x00b", "v"
-	_, _, err := c.SetSecrets("web", map[string]*string{"A": &good, "S": &zero})
+	_, _, err := c.Secrets.SetSecrets("web", map[string]*string{"A": &good, "S": &zero})
 	if fault.CodeOf(err) != "secret_value" {
 		t.Fatalf("a secret with a zero byte: %v", err)
 	}
-	if all, version, err := c.Secrets("web"); err != nil || len(all) != 0 || version != 0 {
+	if all, version, err := c.Secrets.SecretsOf("web"); err != nil || len(all) != 0 || version != 0 {
 		t.Errorf("%d secrets at version %d, %v", len(all), version, err)
 	}
 }

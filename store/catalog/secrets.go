@@ -49,23 +49,23 @@ func validSecretName(name string) bool {
 	return name != "" && len(name) <= 255
 }
 
-// secrets is a table of secrets. Its keys are app/name.
-type secrets struct {
+// secretTable is a table of secrets. Its keys are app/name.
+type secretTable struct {
 	bucket string
 	byApp  map[string]map[string]secretRow
 }
 
-func newSecrets(bucket string) *secrets {
-	return &secrets{bucket: bucket, byApp: map[string]map[string]secretRow{}}
+func newSecretTable(bucket string) *secretTable {
+	return &secretTable{bucket: bucket, byApp: map[string]map[string]secretRow{}}
 }
 
-func (t *secrets) get(key string) (secretRow, bool) {
+func (t *secretTable) get(key string) (secretRow, bool) {
 	app, name, _ := strings.Cut(key, "/")
 	row, there := t.byApp[app][name]
 	return row, there
 }
 
-func (t *secrets) enter(key string, row secretRow) {
+func (t *secretTable) enter(key string, row secretRow) {
 	app, name, _ := strings.Cut(key, "/")
 	if t.byApp[app] == nil {
 		t.byApp[app] = map[string]secretRow{}
@@ -73,11 +73,11 @@ func (t *secrets) enter(key string, row secretRow) {
 	t.byApp[app][name] = row
 }
 
-func (t *secrets) put(key string, row secretRow) change {
+func (t *secretTable) put(key string, row secretRow) change {
 	return change{fsm.Record{Bucket: t.bucket, Key: key, Value: encode(row)}, func() { t.enter(key, row) }}
 }
 
-func (t *secrets) load(key string, value []byte) error {
+func (t *secretTable) load(key string, value []byte) error {
 	var row secretRow
 	err := json.Unmarshal(value, &row)
 	t.enter(key, row)
@@ -85,7 +85,7 @@ func (t *secrets) load(key string, value []byte) error {
 }
 
 // accept takes a row that was sealed anew with this catalog's key: see inbound.
-func (t *secrets) accept(key string, value []byte) (x change, same bool, err error) {
+func (t *secretTable) accept(key string, value []byte) (x change, same bool, err error) {
 	var row secretRow
 	if err := json.Unmarshal(value, &row); err != nil {
 		return x, false, unusable(err, t.bucket, key)
@@ -94,19 +94,50 @@ func (t *secrets) accept(key string, value []byte) (x change, same bool, err err
 	return t.put(key, row), there && old.Digest == row.Digest && old.UpdatedAt.Equal(row.UpdatedAt), nil
 }
 
-func (t *secrets) remove(key string) (change, bool) {
+func (t *secretTable) has(key string) bool {
+	_, there := t.get(key)
+	return there
+}
+
+func (t *secretTable) remove(key string) change {
 	app, name, _ := strings.Cut(key, "/")
-	_, there := t.byApp[app][name]
 	return change{fsm.Record{Bucket: t.bucket, Key: key}, func() {
 		if delete(t.byApp[app], name); len(t.byApp[app]) == 0 {
 			delete(t.byApp, app)
 		}
-	}}, there
+	}}
+}
+
+// removeApp returns the changes that take out all rows of an app.
+func (t *secretTable) removeApp(app string) (out []change) {
+	for name := range t.byApp[app] {
+		out = append(out, t.remove(app+"/"+name))
+	}
+	return out
+}
+
+// Secrets are the secrets of apps, and the values of before that releases begin their machines with.
+type Secrets struct {
+	*engine
+	sealer   sealer
+	rows     *secretTable
+	old      *secretTable // its keys are app/name/time
+	apps     *Apps
+	services *Services
+}
+
+func newSecrets(e *engine) *Secrets {
+	c := &Secrets{engine: e, rows: newSecretTable(bucketSecret), old: newSecretTable(bucketOldSecret)}
+	e.add(bucketSecret, bucket{table: c.rows, outbound: c.outbound, inbound: c.inbound, beside: c.keptBefore,
+		ofApp: c.rows.removeApp})
+	e.add(bucketOldSecret, bucket{table: c.old, outbound: c.outbound, inbound: c.inbound, stays: c.needsOldSecret,
+		ofApp: c.old.removeApp})
+	return c
 }
 
 // SetSecrets sets an app's secrets, all or none; a nil value deletes. It returns their new version and those that were
 // set. Machines of a service go on to begin with the values that their release has: see RollSecrets.
-func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
+func (c *Secrets) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	s, err := c.setSecrets(app, values, time.Now())
@@ -117,8 +148,8 @@ func (c *Catalog) SetSecrets(app string, values map[string]*string) (uint64, []S
 }
 
 // stored commits a change of secrets alone. The caller holds write.
-func (c *Catalog) stored(s *setting) error {
-	kept, erased := c.keptSecrets(s.app.Name, c.pinnedBy(s.app.Name, c.heads.get(s.app.Name)), s.replaced)
+func (c *Secrets) stored(s *setting) error {
+	kept, erased := c.keptSecrets(s.app.Name, c.services.pinnedBy(s.app.Name, c.services.heads.get(s.app.Name)), s.replaced)
 	return c.commit(slices.Concat(kept, s.batch, erased)...)
 }
 
@@ -132,14 +163,14 @@ type setting struct {
 }
 
 // setSecrets returns what a change comes to. The caller holds write.
-func (c *Catalog) setSecrets(app string, values map[string]*string, now time.Time) (setting, error) {
+func (c *Secrets) setSecrets(app string, values map[string]*string, now time.Time) (setting, error) {
 	var none setting
 	for name, v := range values {
 		if err := checkSecret(name, v); err != nil {
 			return none, err
 		}
 	}
-	a, there := c.apps.all[app]
+	a, there := c.apps.rows.all[app]
 	if !there || a.Deleting {
 		return none, NoApp()
 	}
@@ -148,13 +179,13 @@ func (c *Catalog) setSecrets(app string, values map[string]*string, now time.Tim
 		return s, nil
 	}
 	s.app.Secrets++
-	s.batch = []change{c.apps.put(app, s.app)}
+	s.batch = []change{c.apps.rows.put(app, s.app)}
 	for name, v := range values {
 		if err := c.setSecret(&s, name, v, now.UTC()); err != nil {
 			return none, err
 		}
 	}
-	if len(s.at) > MaxSecrets && len(s.at) > len(c.secrets.byApp[app]) {
+	if len(s.at) > MaxSecrets && len(s.at) > len(c.rows.byApp[app]) {
 		return none, &fault.Error{Kind: fault.Exhausted, Code: codeTooManySecrets, Scope: fault.ScopeQuota,
 			Text: fmt.Sprintf("an app keeps at most %d secrets, and %d are wanted; delete some", MaxSecrets, len(s.at))}
 	}
@@ -181,12 +212,11 @@ func checkSecret(name string, v *string) error {
 }
 
 // setSecret adds the change of one secret. One that is set to the value that it has stays as it is.
-func (c *Catalog) setSecret(s *setting, name string, v *string, now time.Time) error {
+func (c *Secrets) setSecret(s *setting, name string, v *string, now time.Time) error {
 	key, bound := s.app.Name+"/"+name, s.app.ID+"/"+name
-	old, there := c.secrets.get(key)
+	old, there := c.rows.get(key)
 	if v == nil {
-		x, _ := c.secrets.remove(key)
-		s.batch = append(s.batch, x)
+		s.batch = append(s.batch, c.rows.remove(key))
 		if delete(s.at, name); there {
 			s.replaced[name] = old
 		}
@@ -208,20 +238,20 @@ func (c *Catalog) setSecret(s *setting, name string, v *string, now time.Time) e
 		return err
 	}
 	s.at[name] = row.UpdatedAt
-	s.batch, s.set = append(s.batch, c.secrets.put(key, row)), append(s.set, row.summary(name))
+	s.batch, s.set = append(s.batch, c.rows.put(key, row)), append(s.set, row.summary(name))
 	return nil
 }
 
-// Secrets returns an app's secrets by name, without their values, and their version.
-func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
+// SecretsOf returns an app's secrets by name, without their values, and their version.
+func (c *Secrets) SecretsOf(app string) ([]Secret, uint64, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	a, there := c.apps.all[app]
+	a, there := c.apps.rows.all[app]
 	if !there {
 		return nil, 0, NoApp()
 	}
-	out := make([]Secret, 0, len(c.secrets.byApp[app]))
-	for name, row := range c.secrets.byApp[app] {
+	out := make([]Secret, 0, len(c.rows.byApp[app]))
+	for name, row := range c.rows.byApp[app] {
 		out = append(out, row.summary(name))
 	}
 	slices.SortFunc(out, func(a, b Secret) int { return cmp.Compare(a.Name, b.Name) })
@@ -229,8 +259,8 @@ func (c *Catalog) Secrets(app string) ([]Secret, uint64, error) {
 }
 
 // SecretsReach refuses a version of an app's secrets that is not there yet.
-func (c *Catalog) SecretsReach(app string, version uint64) error {
-	a, err := c.App(app)
+func (c *Secrets) SecretsReach(app string, version uint64) error {
+	a, err := c.apps.App(app)
 	if err == nil && version > a.Secrets {
 		err = fault.New(fault.Precondition, codeSecretsVersion,
 			"the app's secrets are at version %d, and version %d is wanted; set them first",

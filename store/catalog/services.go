@@ -19,11 +19,55 @@ type Service struct {
 	Why error // why the head or the release cannot be used: not here yet, or a newer souk wrote it
 }
 
+// Services are what is wanted of apps whose machines are kept: heads, the releases that they want, who carries them, and
+// heads that were overtaken.
+type Services struct {
+	*engine
+	releases appRows[release.Release]
+	heads    versionedRows[release.Head]
+	tenures  *rows[release.Tenure]
+	forks    appRows[release.Head]
+	orphans  map[string]bool   // apps that are not here and of which another member has told a head
+	restored map[string]string // apps of releases that were told again though another member took them out, by key
+	apps     *Apps
+	secrets  *Secrets
+}
+
+func newServices(e *engine) *Services {
+	c := &Services{engine: e,
+		releases: newAppRows(bucketRelease, checkRelease),
+		heads:    newVersionedRows(bucketHead, checkHead),
+		tenures:  newRows(bucketSteward, checkTenure),
+		forks:    newAppRows(bucketFork, checkFork),
+		orphans:  map[string]bool{}, restored: map[string]string{}}
+	c.releases.pack() // there are several of each service, and seldom is one needed
+	e.add(bucketSteward, bucket{table: c.tenures, ofService: true, ofApp: removeOne(c.tenures),
+		refuse: func(key string) error { return c.needApp(bucketSteward, key) }})
+	e.add(bucketHead, bucket{table: c.heads, ofService: true, ofApp: removeOne(c.heads), beside: c.forked,
+		brings: 1, // its steward has a row, too
+		refuse: c.refuseHead})
+	e.add(bucketFork, bucket{table: c.forks, ofService: true, ofApp: c.forks.removeApp,
+		refuse: func(key string) error { return c.needApp(bucketFork, key) }})
+	e.add(bucketRelease, bucket{table: c.releases, ofService: true, ofApp: c.releases.removeApp, stays: c.needsRelease,
+		refuse: func(key string) error { return c.needApp(bucketRelease, key) }})
+	return c
+}
+
+// removeOne returns what removes the row that a table has of an app.
+func removeOne(t table) func(app string) []change {
+	return func(app string) []change {
+		if !t.has(app) {
+			return nil
+		}
+		return []change{t.remove(app)}
+	}
+}
+
 // Service returns the service of an app, and whether the app is there and has a head.
-func (c *Catalog) Service(app string) (Service, bool) {
+func (c *Services) Service(app string) (Service, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	a, there := c.apps.all[app]
+	a, there := c.apps.rows.all[app]
 	v, wanted := c.heads.all[app]
 	if !there || !wanted {
 		return Service{}, false
@@ -39,7 +83,7 @@ func (c *Catalog) Service(app string) (Service, bool) {
 
 // standing returns the service of an app with head h, nil for none, as far as its releases are here. The caller holds mu, or
 // write.
-func (c *Catalog) standing(app string, h *release.Head) release.Service {
+func (c *Services) standing(app string, h *release.Head) release.Service {
 	s := release.Service{App: app, Head: h, Tenure: c.tenures.all[app]}
 	if h == nil {
 		return s
@@ -51,13 +95,13 @@ func (c *Catalog) standing(app string, h *release.Head) release.Service {
 	return s
 }
 
-// Services returns the apps that have a head and are not being deleted, sorted.
-func (c *Catalog) Services() []string {
+// AllServices returns the apps that have a head and are not being deleted, sorted.
+func (c *Services) AllServices() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	out := make([]string, 0, len(c.heads.all))
 	for app := range c.heads.all {
-		if a, there := c.apps.all[app]; there && !a.Deleting {
+		if a, there := c.apps.rows.all[app]; there && !a.Deleting {
 			out = append(out, app)
 		}
 	}
@@ -67,9 +111,9 @@ func (c *Catalog) Services() []string {
 
 // WantedImages lists the images of machines that services may need next: of the release that is wanted of each, and of the
 // one that an undo returns to.
-func (c *Catalog) WantedImages() []string {
+func (c *Services) WantedImages() []string {
 	images := map[string]bool{}
-	for _, app := range c.Services() {
+	for _, app := range c.AllServices() {
 		s, _ := c.Service(app)
 		for _, r := range []*release.Release{s.Release, s.Before} {
 			for i := 0; r != nil && i < len(r.Groups); i++ {
@@ -81,13 +125,13 @@ func (c *Catalog) WantedImages() []string {
 }
 
 // SetTenure enters the newest term of a service's steward, for all members. It writes nothing where it stands so.
-func (c *Catalog) SetTenure(app string, t release.Tenure) error {
+func (c *Services) SetTenure(app string, t release.Tenure) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	if a, there := c.apps.all[app]; !there || a.Deleting {
+	if a, there := c.apps.rows.all[app]; !there || a.Deleting {
 		return NoApp()
 	}
 	if old, there := c.tenures.all[app]; there && reflect.DeepEqual(old, t) {
@@ -104,11 +148,11 @@ func checkTenure(key string, t release.Tenure) error {
 }
 
 // ServicesMoved returns a channel that is closed at the next change of a service or an app.
-func (c *Catalog) ServicesMoved() <-chan struct{} { return c.moves.wait() }
+func (c *Services) ServicesMoved() <-chan struct{} { return c.moves.wait() }
 
 // TakeMovedServices returns, sorted, the apps that have changed, or whose service has, since it was called last, and
 // from the first call of ServicesMoved on. It is for one consumer.
-func (c *Catalog) TakeMovedServices() []string { return c.moves.take() }
+func (c *Services) TakeMovedServices() []string { return c.moves.take() }
 
 // moves notes which apps have changed, for one consumer. Before that has asked it notes nothing.
 type moves struct {
@@ -134,58 +178,50 @@ func (m *moves) take() []string {
 	return out
 }
 
-func (m *moves) note(changes []change) {
+func (m *moves) note(apps []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.next == nil {
+	if m.next == nil || len(apps) == 0 {
 		return
 	}
-	some := false
-	for _, x := range changes {
-		switch x.record.Bucket {
-		case bucketApp, bucketRelease, bucketHead, bucketSteward, bucketFork:
-			m.apps[appOf(x.record.Key)] = struct{}{}
-			some = true
-		}
+	for _, app := range apps {
+		m.apps[app] = struct{}{}
 	}
-	if some {
-		close(m.next)
-		m.next = make(chan struct{})
-	}
+	close(m.next)
+	m.next = make(chan struct{})
 }
 
-// serviceRemoval returns the changes that take out what is wanted of an app. The caller holds write.
-func (c *Catalog) serviceRemoval(app string) (out []change) {
-	if x, there := c.tenures.remove(app); there {
-		out = append(out, x)
-	}
-	if x, there := c.heads.remove(app); there {
-		out = append(out, x)
-	}
-	out = append(out, c.forks.removeApp(app)...)
-	return append(out, c.releases.removeApp(app)...)
-}
-
-// hangs refuses a row of a service whose app is not here, yet or any more.
-func (c *Catalog) hangs(bucket, key string) error {
-	app := appOf(key)
-	switch bucket {
-	case bucketRelease, bucketHead, bucketSteward, bucketFork:
-	default:
+// needApp refuses a row of a service whose app is not here, yet or any more.
+func (c *Services) needApp(bucket, key string) error {
+	if c.apps.rows.has(appOf(key)) {
 		return nil
-	}
-	if _, known := c.apps.all[app]; known {
-		return nil
-	}
-	if bucket == bucketHead {
-		c.orphan(app)
 	}
 	return fault.New(fault.NotFound, fault.CodeApp, "the row %s/%s is of an app that is not known here (yet)", bucket,
 		fault.Clip(key, 80))
 }
 
-// orphan notes that members may have a head of an app that is not here.
-func (c *Catalog) orphan(app string) {
+// refuseHead refuses a head whose app is not here, and notes that members have it.
+func (c *Services) refuseHead(key string) error {
+	err := c.needApp(bucketHead, key)
+	if err != nil {
+		c.noteOrphan(appOf(key))
+	}
+	return err
+}
+
+// appHeard notes that another member knows an app: it knew of the app's head, or told it afterwards.
+func (c *Services) appHeard(app string) { delete(c.orphans, app) }
+
+// appRemoved is called before an app goes that another member has removed, which may know nothing of the app's head.
+func (c *Services) appRemoved(app string) {
+	c.forgetRestored(app)
+	if c.heads.has(app) {
+		c.noteOrphan(app)
+	}
+}
+
+// noteOrphan notes that members may have a head of an app that is not here.
+func (c *Services) noteOrphan(app string) {
 	if len(c.orphans) < MaxApps {
 		c.orphans[app] = true
 	}
@@ -193,10 +229,9 @@ func (c *Catalog) orphan(app string) {
 
 // forgetOrphan takes out, for all, the head that an app of this name had before it was deleted: a member that had not
 // heard of that wrote it, and the new app must not begin with it. The caller holds write.
-func (c *Catalog) forgetOrphan(app string) {
+func (c *Services) forgetOrphan(app string) {
 	if c.orphans[app] {
 		delete(c.orphans, app)
-		x, _ := c.heads.remove(app)
-		c.tell(x.record)
+		c.tell(c.heads.remove(app).record)
 	}
 }

@@ -1,12 +1,7 @@
 package catalog
 
 import (
-	"encoding/json"
-	"slices"
-	"strings"
-
 	"github.com/soukhq/souk/core/fsm"
-	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -42,21 +37,29 @@ func (c *Catalog) Share(s Sharing) error {
 	})
 }
 
+// tellAll shares rows that are in the journal. The caller holds write.
+func (e *engine) tellAll(changes []change) {
+	for _, x := range changes {
+		e.tell(x.record)
+	}
+}
+
 // tell shares one row that is in the journal. The caller holds write.
-func (c *Catalog) tell(r fsm.Record) {
-	if c.sharing == nil || r.Bucket == bucketKey {
+func (e *engine) tell(r fsm.Record) {
+	b := e.buckets[r.Bucket]
+	if e.sharing == nil || b.private {
 		return
 	}
 	value := r.Value
 	var err error
-	if sealed(r.Bucket) && value != nil {
-		value, err = c.outbound(r)
+	if b.outbound != nil && value != nil {
+		value, err = b.outbound(r.Key, value)
 	}
 	if err == nil {
-		err = c.sharing.Put(r.Bucket, r.Key, value)
+		err = e.sharing.Put(r.Bucket, r.Key, value)
 	}
 	if err != nil {
-		c.sharing.Failed(r.Bucket, r.Key, err)
+		e.sharing.Failed(r.Bucket, r.Key, err)
 	}
 }
 
@@ -70,7 +73,14 @@ func (c *Catalog) tell(r fsm.Record) {
 func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there bool)) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	return c.importRow(bucket, key, newest)
+	keep, tell, err := c.imported(bucket, key, newest)
+	if err == nil && len(keep) > 0 {
+		err = c.keep(keep...)
+	}
+	if err == nil {
+		c.tellAll(tell)
+	}
+	return err
 }
 
 // ImportMany calls do with what imports a row as Import does, and makes all that it imports durable together, when do
@@ -78,191 +88,80 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 func (c *Catalog) ImportMany(do func(one Importing)) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	c.together = true
-	do(c.importRow)
-	batch := c.imported
-	c.together, c.imported = false, nil
-	if len(batch) == 0 || c.broken != nil {
-		return c.broken
-	}
-	return c.journalled(batch)
+	var batch []fsm.Record
+	do(func(bucket, key string, newest func() (value []byte, there bool)) error {
+		keep, tell, err := c.imported(bucket, key, newest)
+		if err == nil && len(keep) > 0 {
+			err = c.broken
+		}
+		if err != nil {
+			return err
+		}
+		batch = append(batch, recordsOf(keep)...)
+		c.enter(keep)
+		c.tellAll(tell)
+		return nil
+	})
+	return c.makeDurable(batch)
 }
 
 // Importing is what Import does.
 type Importing func(bucket, key string, newest func() (value []byte, there bool)) error
 
-// importRow does what Import says. The caller holds write.
-func (c *Catalog) importRow(bucket, key string, newest func() (value []byte, there bool)) error {
-	if !slices.Contains(SharedBuckets(), bucket) {
-		return fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", fault.Clip(bucket, 40))
+// imported returns the changes by which a row is imported as Import says, and those that all members are told of then. The
+// caller holds write.
+func (e *engine) imported(bucket, key string, newest func() (value []byte, there bool)) (keep, tell []change, err error) {
+	b := e.buckets[bucket]
+	if b == nil || b.private {
+		return nil, nil, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", fault.Clip(bucket, 40))
 	}
 	value, there := newest()
 	if !there {
-		return nil
+		return nil, nil, nil
 	}
-	if bucket == bucketApp {
-		delete(c.orphans, key) // whoever made the app knew of its head, or told it afterwards
+	if b.heard != nil {
+		b.heard(key)
 	}
 	if value == nil {
-		return c.importRemoval(bucket, key)
+		keep, tell = b.importRemoval(key)
+		return keep, tell, nil
 	}
-	if sealed(bucket) {
-		var err error
-		if value, err = c.inbound(key, value); err != nil {
-			return err
+	if b.inbound != nil {
+		if value, err = b.inbound(key, value); err != nil {
+			return nil, nil, err
 		}
 	}
-	if err := c.hangs(bucket, key); err != nil {
-		return err
+	if b.refuse != nil {
+		if err := b.refuse(key); err != nil {
+			return nil, nil, err
+		}
 	}
-	var before *release.Head
-	if bucket == bucketHead {
-		before = c.heads.get(key)
-	}
-	x, same, err := c.tables[bucket].accept(key, value)
+	x, same, err := b.accept(key, value)
 	if err != nil || same {
-		return err
+		return nil, nil, err
 	}
-	if bucket == bucketSecret {
-		return c.commitKept(x, key)
+	if b.beside != nil {
+		tell = b.beside(key, value)
 	}
-	return c.keepImported(x, before)
+	return append(tell[:len(tell):len(tell)], x), tell, nil
 }
 
-// sealed reports whether the rows of a bucket hold values that are sealed.
-func sealed(bucket string) bool { return bucket == bucketSecret || bucket == bucketOldSecret }
-
-// commitKept commits the change of a secret that another member made, and keeps the value of before where the service needs
-// it, for all: that member may know nothing of it.
-func (c *Catalog) commitKept(x change, key string) error {
-	kept := c.keptBefore(key)
-	if err := c.keep(append(kept, x)...); err != nil {
-		return err
+// importRemoval returns the changes by which a row goes that another member removed, and those that all are told of then.
+func (b *bucket) importRemoval(key string) (keep, tell []change) {
+	if !b.has(key) {
+		return nil, nil
 	}
-	for _, k := range kept {
-		c.tell(k.record)
-	}
-	return nil
-}
-
-func (c *Catalog) importRemoval(bucket, key string) error {
-	x, there := c.tables[bucket].remove(key)
-	switch {
-	case !there:
-		return nil
-	case bucket == bucketApp:
-		c.forgetRestored(key)
-		if _, wanted := c.heads.all[key]; wanted {
-			c.orphan(key) // a member that knows of no services tells nothing of its head
-		}
-		return c.keep(c.removal(key)...)
-	case bucket == bucketRelease && c.needsRelease(key):
-		return c.restore(key)
-	case bucket == bucketOldSecret && c.needsOldSecret(key):
-		return nil
-	case bucket == bucketSecret:
-		return c.commitKept(x, key)
-	}
-	return c.keep(x)
-}
-
-// Resealed returns the row of a secret as it travels between gateways, sealed with the key that is in use, and reports
-// whether it was sealed with one of before.
-func (c *Catalog) Resealed(key string, value []byte) (out []byte, anew bool, err error) {
-	c.write.Lock()
-	defer c.write.Unlock()
-	row, bound, err := c.secretOf(key, value)
-	if err != nil || c.sharing == nil {
-		return nil, false, err
-	}
-	plain, at, err := c.unseal(bound, row.Sealed)
-	if err != nil || at == 0 {
-		return value, false, err
-	}
-	s, err := sealerBetweenGateways(c.sharing.Keys()[0])
-	if err == nil {
-		row.Sealed, err = s.seal(bound, plain)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	out, err = json.Marshal(row)
-	return out, true, err
-}
-
-// unseal opens what travelled, with the first key that fits: at is its place.
-func (c *Catalog) unseal(bound string, sealed []byte) (plain string, at int, err error) {
-	err = fault.New(fault.Precondition, codeNoSharedKey,
-		"members share no key, so a secret of another gateway cannot be opened")
-	for i, k := range c.sharing.Keys() {
-		var s sealer
-		if s, err = sealerBetweenGateways(k); err != nil {
-			return "", 0, err
-		}
-		if plain, err = s.open(bound, sealed); err == nil {
-			return plain, i, nil
+	if b.stays != nil {
+		if tell, stays := b.stays(key); stays {
+			return nil, tell
 		}
 	}
-	return "", 0, err
-}
-
-// outbound makes a secret's row one that the other gateways can open.
-func (c *Catalog) outbound(r fsm.Record) ([]byte, error) {
-	row, bound, err := c.secretOf(r.Key, r.Value)
-	if err != nil {
-		return nil, err
+	if b.beside != nil {
+		tell = b.beside(key, nil)
 	}
-	plain, err := c.sealer.open(bound, row.Sealed)
-	if err != nil {
-		return nil, err
+	keep = append(tell[:len(tell):len(tell)], b.remove(key))
+	if b.removed != nil {
+		keep = append(keep, b.removed(key)...)
 	}
-	keys := c.sharing.Keys()
-	if len(keys) == 0 {
-		return nil, fault.New(fault.Precondition, codeNoSharedKey,
-			"members share no key, so secrets stay where they are")
-	}
-	s, err := sealerBetweenGateways(keys[0])
-	if err == nil {
-		row.Sealed, err = s.seal(bound, plain)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(row)
-}
-
-// inbound makes a row that travelled one of this catalog's own.
-func (c *Catalog) inbound(key string, value []byte) ([]byte, error) {
-	row, bound, err := c.secretOf(key, value)
-	if err != nil {
-		return nil, err
-	}
-	plain, _, err := c.unseal(bound, row.Sealed)
-	if err != nil {
-		return nil, err
-	}
-	row.Digest = c.sealer.digest(bound, plain)
-	if row.Sealed, err = c.sealer.seal(bound, plain); err != nil {
-		return nil, err
-	}
-	return json.Marshal(row)
-}
-
-// secretOf reads a secret's row, and returns what its value is bound to.
-func (c *Catalog) secretOf(key string, value []byte) (row secretRow, bound string, err error) {
-	app, of, _ := strings.Cut(key, "/")
-	name, at, old := strings.Cut(of, "/")
-	if !validSecretName(name) || old && (at == "" || strings.Trim(at, "0123456789") != "") {
-		return row, "", fault.New(fault.Invalid, codeSecretName, "%q is the name of no secret", fault.Clip(key, 80))
-	}
-	a, known := c.apps.all[app]
-	if !known {
-		return row, "", fault.New(fault.NotFound, fault.CodeApp,
-			"the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
-	}
-	if err := json.Unmarshal(value, &row); err != nil {
-		return row, "", fault.Wrap(err, fault.Invalid, fault.CodeSecret,
-			"the secret %s cannot be read", fault.Clip(key, 80))
-	}
-	return row, a.ID + "/" + name, nil
+	return keep, tell
 }

@@ -47,39 +47,39 @@ func sharers(t *testing.T, n int) []*Catalog {
 func TestSharedCatalogs(t *testing.T) {
 	all := sharers(t, 3)
 	a, b := all[0], all[2]
-	if _, err := a.CreateApp("web", "", "", ""); err != nil {
+	if _, err := a.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	value := "hush"
-	if _, _, err := a.SetSecrets("web", map[string]*string{"TOKEN": &value, "OTHER": &value}); err != nil {
+	if _, _, err := a.Secrets.SetSecrets("web", map[string]*string{"TOKEN": &value, "OTHER": &value}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
+	if got, err := b.Secrets.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" || len(got) != 2 {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, _, err := b.SetSecrets("web", map[string]*string{"OTHER": nil}); err != nil {
+	if _, _, err := b.Secrets.SetSecrets("web", map[string]*string{"OTHER": nil}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := a.OpenSecrets(plain("web")); err != nil || len(got) != 1 {
+	if got, err := a.Secrets.OpenSecrets(plain("web")); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, _, err := b.ApplyPolicy(mine(1)); err != nil {
+	if _, _, err := b.Policies.ApplyPolicy(mine(1)); err != nil {
 		t.Fatal(err)
 	}
 	name := "mine"
-	if err := b.ChoosePolicies(&name, nil); err != nil {
+	if err := b.Policies.ChoosePolicies(&name, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.PolicyChoice().Default; got != "mine" {
+	if got := a.Policies.PolicyChoice().Default; got != "mine" {
 		t.Errorf("the default is %q", got)
 	}
-	if _, err := a.BoundPolicy("mine"); err != nil {
+	if _, err := a.Policies.BoundPolicy("mine"); err != nil {
 		t.Error(err)
 	}
-	if err := b.DeleteApp("web"); err != nil {
+	if err := b.Apps.DeleteApp("web"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.App("web"); !fault.Is(err, fault.NotFound) {
+	if _, err := a.Apps.App("web"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a deleted app is still there: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestImportRefuses(t *testing.T) {
 			t.Errorf("%v is imported", x)
 		}
 	}
-	if _, err := c.CreateApp("web", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Import("secret", "web/TOKEN", known([]byte(`{"digest":"x","sealed":"AAAA"}`))); err == nil {
@@ -104,14 +104,14 @@ func TestImportRefuses(t *testing.T) {
 func TestQuotasAreShared(t *testing.T) {
 	all := sharers(t, 2)
 	a, b := all[0], all[1]
-	err := errors.Join(a.CreateNamespace("ml"), a.SetQuota("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3, nil),
-		b.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}}))
+	err := errors.Join(a.Namespaces.CreateNamespace("ml"), a.Namespaces.SetQuota("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3, nil),
+		b.Namespaces.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := b.Namespace("ml")
-	if err != nil || n.Budget.Burst != 2 || n.Weight != 3 || a.Price().PerHour["cpu"] != 7 {
-		t.Fatalf("%+v, %v, %+v", n, err, a.Price())
+	n, err := b.Namespaces.Namespace("ml")
+	if err != nil || n.Budget.Burst != 2 || n.Weight != 3 || a.Namespaces.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%+v, %v, %+v", n, err, a.Namespaces.Price())
 	}
 	raw, err := json.Marshal(n)
 	if err != nil || b.Import(bucketNamespace, "ml", known(raw)) != nil ||
@@ -119,16 +119,16 @@ func TestQuotasAreShared(t *testing.T) {
 		b.Import(bucketPrice, keyPrice, known([]byte("[]"))) == nil {
 		t.Fatal(err)
 	}
-	if err := a.DeleteNamespace("ml"); err != nil {
+	if err := a.Namespaces.DeleteNamespace("ml"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Namespace("ml"); !fault.Is(err, fault.NotFound) {
+	if _, err := b.Namespaces.Namespace("ml"); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 	again := empty(a.journal)
-	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces()) != 1 ||
-		again.Price().PerHour["cpu"] != 7 {
-		t.Fatalf("%v, %+v, %+v", err, again.Namespaces(), again.Price())
+	if err := a.journal.Load(again.load); err != nil || len(again.Namespaces.AllNamespaces()) != 1 ||
+		again.Namespaces.Price().PerHour["cpu"] != 7 {
+		t.Fatalf("%v, %+v, %+v", err, again.Namespaces.AllNamespaces(), again.Namespaces.Price())
 	}
 }
 
@@ -147,10 +147,10 @@ func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := c.CreateApp("web", "", "", ""); err != nil {
+		if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.DeleteApp("web"); err != nil {
+		if err := c.Apps.DeleteApp("web"); err != nil {
 			t.Fatal(err)
 		}
 		// who imports was told of the app when it was made, and comes to it now
@@ -184,23 +184,23 @@ func TestWhatCannotBeToldIsRefused(t *testing.T) {
 		}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateApp("shop", "personal", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("shop", "personal", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, note := range []string{"one", "two"} { // the first has a place for the word of its steward, too
-		if _, err := c.Deploy("shop", wantedRelease(note, 1), "", nil, nil, time.Now()); err != nil {
+		if _, err := c.Services.Deploy("shop", wantedRelease(note, 1), "", nil, nil, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := j.Commits()
-	_, err := c.Deploy("shop", wantedRelease("three", 1), "", nil, nil, time.Now())
+	_, err := c.Services.Deploy("shop", wantedRelease("three", 1), "", nil, nil, time.Now())
 	if !fault.Is(err, fault.Exhausted) {
 		t.Errorf("a release more than there are places for: %v", err)
 	}
-	if _, err := c.CreateApp("x", "personal", "", ""); !fault.Is(err, fault.Exhausted) {
+	if _, err := c.Apps.CreateApp("x", "personal", "", ""); !fault.Is(err, fault.Exhausted) {
 		t.Errorf("an app more than there are places for: %v", err)
 	}
-	if s, _ := c.Service("shop"); j.Commits() != before || s.Release.Note != "two" {
+	if s, _ := c.Services.Service("shop"); j.Commits() != before || s.Release.Note != "two" {
 		t.Errorf("%d commits, and release %q", j.Commits()-before, s.Release.Note)
 	}
 }
@@ -218,33 +218,33 @@ func TestResealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateApp("web", "", "", ""); err != nil {
+	if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	value := "hush"
-	if _, _, err := c.SetSecrets("web", map[string]*string{"TOKEN": &value}); err != nil {
+	if _, _, err := c.Secrets.SetSecrets("web", map[string]*string{"TOKEN": &value}); err != nil {
 		t.Fatal(err)
 	}
 	row := told["secret/web/TOKEN"]
-	if _, anew, err := c.Resealed("web/TOKEN", row); err != nil || anew {
+	if _, anew, err := c.Secrets.Resealed("web/TOKEN", row); err != nil || anew {
 		t.Error(anew, err)
 	}
 	keys = [][]byte{[]byte("the new key"), keys[0]}
-	sealed, anew, err := c.Resealed("web/TOKEN", row)
+	sealed, anew, err := c.Secrets.Resealed("web/TOKEN", row)
 	if err != nil || !anew {
 		t.Fatal(anew, err)
 	}
 	if err := c.Import("secret", "web/TOKEN", known(sealed)); err != nil {
 		t.Error(err)
 	}
-	if got, err := c.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" {
+	if got, err := c.Secrets.OpenSecrets(plain("web")); err != nil || got["TOKEN"] != "hush" {
 		t.Error(got, err)
 	}
 	keys = keys[1:]
-	if _, _, err := c.Resealed("web/TOKEN", sealed); err == nil {
+	if _, _, err := c.Secrets.Resealed("web/TOKEN", sealed); err == nil {
 		t.Error("the key of before opens it")
 	}
-	if _, _, err := c.Resealed("gone/TOKEN", row); !fault.Is(err, fault.NotFound) {
+	if _, _, err := c.Secrets.Resealed("gone/TOKEN", row); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
 }

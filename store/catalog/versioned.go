@@ -171,8 +171,7 @@ func (t versionedRows[T]) pack() {
 // removeApp returns the changes that take out all rows of an app.
 func (t appRows[T]) removeApp(app string) (out []change) {
 	for _, key := range t.byApp[app] {
-		x, _ := t.remove(key)
-		out = append(out, x)
+		out = append(out, t.remove(key))
 	}
 	return out
 }

@@ -11,21 +11,21 @@ import (
 func TestPackedReleases(t *testing.T) {
 	x := withApp(t, "shop")
 	key := "shop/" + x.deploy(t, "shop", "1").Release
-	if v := x.releases.all[key]; v.row != nil || v.packed == nil {
+	if v := x.Services.releases.all[key]; v.row != nil || v.packed == nil {
 		t.Fatalf("%+v", v)
 	}
-	first := x.releases.get(key)
-	if x.releases.get(key) != first {
+	first := x.Services.releases.get(key)
+	if x.Services.releases.get(key) != first {
 		t.Error("it was read twice")
 	}
 	said := *first
 	runtime.KeepAlive(first)
 	first = nil
 	runtime.GC()
-	if x.releases.all[key].packed.read.Value() != nil {
+	if x.Services.releases.all[key].packed.read.Value() != nil {
 		t.Error("a release that nobody has stays in memory")
 	}
-	if again := x.releases.get(key); !reflect.DeepEqual(*again, said) || key != "shop/"+again.ID() {
+	if again := x.Services.releases.get(key); !reflect.DeepEqual(*again, said) || key != "shop/"+again.ID() {
 		t.Errorf("%+v, and then %+v", said, *again)
 	}
 }
