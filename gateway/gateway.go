@@ -110,7 +110,8 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{log: o.Log, directory: &directory{o.Directory, o.PageBytes}}
 	policies := known.Policies{Apps: o.Catalog.Apps, Catalog: o.Catalog.Policies}
 	services := &releases.Releases{Apps: o.Catalog.Apps, Namespaces: o.Catalog.Namespaces, Catalog: o.Catalog.Services,
-		Broker: o.Broker, Directory: o.Directory, Self: o.Self, Stewards: o.Stewards, LostAfter: o.LostAfter, Images: o.Images, Agree: o.Agree, Rand: o.Rand}
+		Broker: o.Broker, Directory: o.Directory, Self: o.Self, Stewards: o.Stewards, LostAfter: o.LostAfter,
+		Images: o.Images, Agree: o.Agree, Rand: o.Rand}
 	counts := append(o.Broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
 		clusterCollector{o.Cluster}, appCollector{services}, jobCollector{o.Jobs},
 		certCollector{o.Certs})
@@ -211,7 +212,8 @@ func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.R
 	return []noun{
 		&appsAPI{c.Apps, d},
 		&secretsAPI{c.Secrets},
-		&namespacesAPI{appsAndNamespaces{c.Apps, c.Namespaces}, known.Accounts{Catalog: c.Namespaces, Fleet: o.Directory.Fleet}},
+		&namespacesAPI{appsAndNamespaces{c.Apps, c.Namespaces},
+			known.Accounts{Catalog: c.Namespaces, Fleet: o.Directory.Fleet}},
 		&policiesAPI{appsAndPolicies{c.Apps, c.Policies}, policies, d, o.Decisions},
 		&orgsAPI{c.Apps, d},
 		&machinesAPI{appsAndSecrets{c.Apps, c.Secrets}, o.Broker, d},

@@ -133,7 +133,8 @@ func BenchmarkCreateFar(b *testing.B) {
 				b.Fatal(err)
 			}
 			f, handle := fleetOf(func(*memWorker) Worker { return reached }, w)
-			g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle, Apps: catalog.Apps},
+			g, err := New(withBroker(b, Options{Directory: &find.Directory{Fleet: f, Worker: handle,
+				Apps: catalog.Apps},
 				Catalog: catalog, Token: testToken,
 				Log: slog.New(slog.DiscardHandler)}))
 			if err != nil {

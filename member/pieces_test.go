@@ -40,7 +40,8 @@ func TestARowInPieces(t *testing.T) {
 	if _, err := a.Apps.CreateApp("shop", "", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	h, _, err := a.Services.Change("shop", release.Change{Why: release.WhyDeploy, New: largeRelease(t, 200<<10), By: "ann",
+	h, _, err := a.Services.Change("shop", release.Change{Why: release.WhyDeploy, New: largeRelease(t, 200<<10),
+		By: "ann",
 		At: time.Now()})
 	if err != nil {
 		t.Fatal(err)

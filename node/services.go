@@ -9,7 +9,8 @@ import (
 func (n *Node) openServices() {
 	hands := services.Market{Broker: n.broker,
 		Worker: func(id cluster.WorkerID) (services.Operator, bool) { return n.directory.Worker(id) }}
-	o := services.Options{Self: n.workers[0].ID(), Catalog: n.catalog.Services, Fleet: n.fleet, Log: n.o.Log, Hands: hands}
+	o := services.Options{Self: n.workers[0].ID(), Catalog: n.catalog.Services, Fleet: n.fleet, Log: n.o.Log,
+		Hands: hands}
 	if m := n.o.Member; m != nil {
 		o.Members, o.LostAfter = m, m.LostAfter()
 	}

@@ -174,10 +174,11 @@ func open(workers, machines int) (t *testbed, err error) {
 	if t.log, err = decisionlog.Open(decisionlog.Options{Dir: t.dir, MaxBytes: 1 << 30}); err != nil {
 		return nil, err
 	}
-	directory := &find.Directory{Fleet: t.fleet, Apps: rows.Apps, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
-		s, known := t.byID[id]
-		return s, known
-	}}
+	directory := &find.Directory{Fleet: t.fleet, Apps: rows.Apps,
+		Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+			s, known := t.byID[id]
+			return s, known
+		}}
 	broker, claims := known.New(known.Options{Directory: directory, Catalog: rows, Region: "iad", Log: t.log})
 	t.broker = broker
 	t.gateway, err = gateway.New(gateway.Options{Directory: directory, Catalog: rows, Broker: broker, Claims: claims,

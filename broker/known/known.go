@@ -35,7 +35,9 @@ func New(o Options) (*broker.Broker, *broker.Claimant) {
 	known := Fleet{o.Directory}
 	claims := broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(known, o.Catalog.Keys), known)
 	b := broker.Options{Fleet: known, Directory: known, Apps: apps{o.Catalog.Apps, o.Catalog.Secrets},
-		Policies: Policies{o.Catalog.Apps, o.Catalog.Policies}, Funds: Accounts{o.Catalog.Namespaces, o.Directory.Fleet}, Claims: claims, Region: cmp.Or(o.Region, "local"), Rand: o.Rand,
+		Policies: Policies{o.Catalog.Apps, o.Catalog.Policies},
+		Funds:    Accounts{o.Catalog.Namespaces, o.Directory.Fleet}, Claims: claims,
+		Region: cmp.Or(o.Region, "local"), Rand: o.Rand,
 		Agree: o.Agree, Unfit: o.Unfit}
 	if o.Log != nil {
 		b.Log = o.Log

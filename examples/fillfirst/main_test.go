@@ -48,10 +48,11 @@ func TestFillFirst(t *testing.T) {
 		})
 		workers[id] = w
 	}
-	directory := &find.Directory{Fleet: picture, Apps: rows.Apps, Worker: func(id cluster.WorkerID) (find.Worker, bool) {
-		w, there := workers[id]
-		return w, there
-	}}
+	directory := &find.Directory{Fleet: picture, Apps: rows.Apps,
+		Worker: func(id cluster.WorkerID) (find.Worker, bool) {
+			w, there := workers[id]
+			return w, there
+		}}
 	addr := "http://" + nodetest.Serve(t, directory, rows, "secret")
 	if _, err := client.New(addr, "secret").CreateApp(ctx, "a"); err != nil {
 		t.Fatal(err)

@@ -68,7 +68,8 @@ func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 
 func empty(j journal.Journal) *Catalog {
 	e := newEngine(j)
-	c := &Catalog{engine: e, Apps: newApps(e), Secrets: newSecrets(e), Services: newServices(e), Policies: newPolicies(e),
+	c := &Catalog{engine: e, Apps: newApps(e), Secrets: newSecrets(e), Services: newServices(e),
+		Policies:   newPolicies(e),
 		Namespaces: newNamespaces(e), Keys: newKeys(e)}
 	c.Apps.services = c.Services
 	c.Secrets.apps, c.Secrets.services = c.Apps, c.Services

@@ -61,8 +61,9 @@ type keyUse struct {
 }
 
 func newKeyTable() *keyTable {
-	return &keyTable{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{}, spaces: map[string]*keyQueue{},
-		dirty: map[string]struct{}{}, claims: map[string]*keyUse{}}
+	return &keyTable{byApp: map[string]map[string]*keyRow{}, loaded: map[string]*keyList{},
+		spaces: map[string]*keyQueue{},
+		dirty:  map[string]struct{}{}, claims: map[string]*keyUse{}}
 }
 
 func nameOfKey(app, key string) string { return app + "/" + key }

@@ -31,7 +31,8 @@ type Namespaces struct {
 }
 
 func newNamespaces(e *engine) *Namespaces {
-	c := &Namespaces{engine: e, rows: newRows(bucketNamespace, checkNamespace), prices: newRows(bucketPrice, checkPrice)}
+	c := &Namespaces{engine: e, rows: newRows(bucketNamespace, checkNamespace),
+		prices: newRows(bucketPrice, checkPrice)}
 	e.add(bucketNamespace, bucket{table: c.rows})
 	e.add(bucketPrice, bucket{table: c.prices})
 	return c

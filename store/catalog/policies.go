@@ -40,7 +40,8 @@ type Policies struct {
 }
 
 func newPolicies(e *engine) *Policies {
-	c := &Policies{engine: e, table: newPolicyTable(), choice: newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies))}
+	c := &Policies{engine: e, table: newPolicyTable(),
+		choice: newRows(bucketSetting, onlyKey[PolicyChoice](keyPolicies))}
 	e.add(bucketPolicy, bucket{table: c.table})
 	e.add(bucketSetting, bucket{table: c.choice})
 	return c

@@ -140,7 +140,8 @@ func settled(r *release.Release, by string, now time.Time) (*release.Release, er
 
 // followed returns the head that follows on old by a change that is no deploy, old itself where nothing changes; and the
 // release that is made for it, nil for none. The caller holds write.
-func (c *Services) followed(app string, old *release.Head, want *release.Change) (h *release.Head, made *release.Release,
+func (c *Services) followed(app string, old *release.Head, want *release.Change) (h *release.Head,
+	made *release.Release,
 	renewed []string, err error) {
 	if old == nil {
 		return nil, nil, nil, NoService(app)

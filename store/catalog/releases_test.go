@@ -73,7 +73,8 @@ func TestMove(t *testing.T) {
 
 func TestDeployAndScale(t *testing.T) {
 	x := withApp(t, "shop")
-	if _, err := x.Services.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err, fault.NotFound) ||
+	if _, err := x.Services.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err,
+		fault.NotFound) ||
 		fault.As(err).Code != "no_service" {
 		t.Fatalf("a scale without a release: %v", err)
 	}
@@ -86,7 +87,8 @@ func TestDeployAndScale(t *testing.T) {
 	if !there || s.Why != nil || s.Head.ID() != h.ID() || s.Release.ID() != h.Release || s.Release.By != "ann" {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := x.Services.Deploy("shop", wantedRelease("2", 3), "b", &none, nil, morning); fault.CodeOf(err) != "head_moved" {
+	if _, err := x.Services.Deploy("shop", wantedRelease("2", 3), "b", &none, nil,
+		morning); fault.CodeOf(err) != "head_moved" {
 		t.Fatalf("a deploy beside another: %v", err)
 	}
 	id := h.ID()
@@ -99,7 +101,8 @@ func TestDeployAndScale(t *testing.T) {
 		len(x.journal.all) != before {
 		t.Fatalf("the same counts wrote %+v, %v", same, err)
 	}
-	if _, err := x.Services.Scale("shop", map[string]int{"db": 1}, "bob", nil, morning); !fault.Is(err, fault.NotFound) {
+	if _, err := x.Services.Scale("shop", map[string]int{"db": 1}, "bob", nil, morning); !fault.Is(err,
+		fault.NotFound) {
 		t.Fatalf("a group that is not there: %v", err)
 	}
 	before = len(x.journal.all)
@@ -120,7 +123,8 @@ func TestDeployAndScale(t *testing.T) {
 	if err := x.Apps.MarkDeleting("shop"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Services.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err, fault.NotFound) {
+	if _, err := x.Services.Deploy("shop", wantedRelease("3", 1), "", nil, nil, morning); !fault.Is(err,
+		fault.NotFound) {
 		t.Fatalf("a deploy of what is being deleted: %v", err)
 	}
 	if err := x.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}}); !fault.Is(err,
@@ -149,7 +153,8 @@ func TestOldReleasesGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	old, _ := a.Services.Service("shop")
-	if s, there := again.Services.Service("shop"); !there || s.Head.ID() != old.Head.ID() || s.Release.ID() != old.Head.Release {
+	if s, there := again.Services.Service("shop"); !there || s.Head.ID() != old.Head.ID() ||
+		s.Release.ID() != old.Head.Release {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -189,7 +194,8 @@ func TestServiceGoesWithItsApp(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	a.deploy(t, "shop", "2")
-	if err := a.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"}, Busy: true}); err != nil {
+	if err := a.Services.SetTenure("shop", release.Tenure{Term: cluster.Term{Number: 1, Member: "m"},
+		Busy: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.hear(t, a.told...)
@@ -228,7 +234,8 @@ func TestHeadBeforeItsRelease(t *testing.T) {
 	if !there || s.Head == nil || s.Release != nil || fault.As(s.Why).Code != "release_missing" {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := b.Services.Scale("shop", map[string]int{"web": 1}, "", nil, morning); !fault.Is(err, fault.Unavailable) {
+	if _, err := b.Services.Scale("shop", map[string]int{"web": 1}, "", nil, morning); !fault.Is(err,
+		fault.Unavailable) {
 		t.Fatal(err)
 	}
 	b.hear(t, release)
@@ -297,7 +304,8 @@ func TestNewerRowsAreCarried(t *testing.T) {
 		if s, there := c.Services.Service("shop"); !there || s.Head != nil || fault.As(s.Why).Code != "schema" {
 			t.Errorf("%+v", s)
 		}
-		if _, err := c.Services.Deploy("shop", wantedRelease("2", 1), "", nil, nil, morning); fault.As(err).Code != "schema" {
+		if _, err := c.Services.Deploy("shop", wantedRelease("2", 1), "", nil, nil,
+			morning); fault.As(err).Code != "schema" {
 			t.Error(err)
 		}
 	}
@@ -511,7 +519,8 @@ func TestForksProperty(t *testing.T) {
 				}
 				released[h.Release] = fmt.Sprint(deployed)
 			case "scale":
-				_, err := m.Services.Scale("shop", map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "n")}, "bob", nil, w.now)
+				_, err := m.Services.Scale("shop", map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "n")}, "bob",
+					nil, w.now)
 				if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unavailable) {
 					t.Fatal(err)
 				}

@@ -277,7 +277,8 @@ func TestImportRefusesOddRows(t *testing.T) {
 			t.Errorf("%s/%s = %s is imported", x.bucket, x.key, x.value)
 		}
 	}
-	if len(c.journal.all) != 0 || len(c.Apps.AllApps()) != 0 || c.Policies.PolicyChoice().Default != policy.DefaultName {
+	if len(c.journal.all) != 0 || len(c.Apps.AllApps()) != 0 ||
+		c.Policies.PolicyChoice().Default != policy.DefaultName {
 		t.Errorf("%d commits, %v, %+v", len(c.journal.all), c.Apps.AllApps(), c.Policies.PolicyChoice())
 	}
 }

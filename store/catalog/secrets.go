@@ -149,7 +149,8 @@ func (c *Secrets) SetSecrets(app string, values map[string]*string) (uint64, []S
 
 // stored commits a change of secrets alone. The caller holds write.
 func (c *Secrets) stored(s *setting) error {
-	kept, erased := c.keptSecrets(s.app.Name, c.services.pinnedBy(s.app.Name, c.services.heads.get(s.app.Name)), s.replaced)
+	kept, erased := c.keptSecrets(s.app.Name, c.services.pinnedBy(s.app.Name, c.services.heads.get(s.app.Name)),
+		s.replaced)
 	return c.commit(slices.Concat(kept, s.batch, erased)...)
 }
 

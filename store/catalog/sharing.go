@@ -110,10 +110,12 @@ type Importing func(bucket, key string, newest func() (value []byte, there bool)
 
 // imported returns the changes by which a row is imported as Import says, and those that all members are told of then. The
 // caller holds write.
-func (e *engine) imported(bucket, key string, newest func() (value []byte, there bool)) (keep, tell []change, err error) {
+func (e *engine) imported(bucket, key string,
+	newest func() (value []byte, there bool)) (keep, tell []change, err error) {
 	b := e.buckets[bucket]
 	if b == nil || b.private {
-		return nil, nil, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", fault.Clip(bucket, 40))
+		return nil, nil, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s",
+			fault.Clip(bucket, 40))
 	}
 	value, there := newest()
 	if !there {

@@ -104,7 +104,8 @@ func TestImportRefuses(t *testing.T) {
 func TestQuotasAreShared(t *testing.T) {
 	all := sharers(t, 2)
 	a, b := all[0], all[1]
-	err := errors.Join(a.Namespaces.CreateNamespace("ml"), a.Namespaces.SetQuota("ml", &quota.Budget{PerHour: 1, Burst: 2}, 3, nil),
+	err := errors.Join(a.Namespaces.CreateNamespace("ml"), a.Namespaces.SetQuota("ml", &quota.Budget{PerHour: 1,
+		Burst: 2}, 3, nil),
 		b.Namespaces.SetPrice(quota.Price{PerHour: map[string]float64{"cpu": 7}}))
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,8 @@ func (c *Secrets) secretOf(key string, value []byte) (row secretRow, bound strin
 			"the secret %s is of an app that is not known here (yet)", fault.Clip(key, 80))
 	}
 	if err := json.Unmarshal(value, &row); err != nil {
-		return row, "", fault.Wrap(err, fault.Invalid, fault.CodeSecret, "the secret %s cannot be read", fault.Clip(key, 80))
+		return row, "", fault.Wrap(err, fault.Invalid, fault.CodeSecret, "the secret %s cannot be read",
+			fault.Clip(key, 80))
 	}
 	return row, a.ID + "/" + name, nil
 }

@@ -35,7 +35,8 @@ func TestVerbsOfARollout(t *testing.T) {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	before := len(x.journal.all)
-	if same, err := x.Services.Pause("shop", "bob", nil, morning); err != nil || same != h || len(x.journal.all) != before {
+	if same, err := x.Services.Pause("shop", "bob", nil, morning); err != nil || same != h ||
+		len(x.journal.all) != before {
 		t.Fatalf("a second pause wrote %+v, %v", same, err)
 	}
 	stale := two.ID()
@@ -65,7 +66,8 @@ func TestVerbsOfARollout(t *testing.T) {
 	if err != nil || h.Release != one.Release || h.Why != release.WhyBack || h.Counts["web"] != 5 {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if list, err := x.Services.Releases("shop"); err != nil || list[0].Head != h.ID() || list[0].State != ReleaseCurrent ||
+	if list, err := x.Services.Releases("shop"); err != nil || list[0].Head != h.ID() ||
+		list[0].State != ReleaseCurrent ||
 		list[1].State != ReleaseUndone || list[1].Failed != "it dies" { // which stays
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -84,7 +86,8 @@ func TestWantedImages(t *testing.T) {
 		s, _ := x.Services.Service("shop")
 		term := cluster.Term{Number: uint64(i + 1), Member: "m"}
 		done := release.Progress{Rollout: s.Head.Rollout, Release: s.Head.Release, State: release.Done, At: morning}
-		if err := x.Services.SetTenure("shop", release.Tenure{Term: term, Notes: release.Notes{Progress: done}}); err != nil {
+		if err := x.Services.SetTenure("shop", release.Tenure{Term: term,
+			Notes: release.Notes{Progress: done}}); err != nil {
 			t.Fatal(err)
 		}
 	}
